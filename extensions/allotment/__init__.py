@@ -1,0 +1,1 @@
+"""Allotment in the notebook and the terminal."""

@@ -1,0 +1,1 @@
+"""People and money: configuration, broker, pages and machine-side commands."""

@@ -1,0 +1,1 @@
+"""The one process that owns leases and the queue."""

@@ -1,0 +1,1 @@
+"""Commands of allot that touch this machine."""

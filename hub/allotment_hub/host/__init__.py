@@ -1,0 +1,1 @@
+"""Setting up and supervising the services on one machine."""

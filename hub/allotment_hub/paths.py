@@ -1,0 +1,68 @@
+"""Where everything of one installation lies below its data directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Paths"]
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Names only; nothing here touches the disk."""
+
+    data: Path
+
+    @property
+    def connection(self) -> Path:
+        """connection.json (0600): hub_url, broker_url, accounts, admin_token."""
+        return self.data / "connection.json"
+
+    @property
+    def site(self) -> Path:
+        return self.data / "config" / "site.yaml"
+
+    @property
+    def catalog(self) -> Path:
+        return self.data / "config" / "catalog.yaml"
+
+    @property
+    def runtime(self) -> Path:
+        """runtime.json (0600): what `up` decided: ports, engine, gpus, images, installation id, URLs."""
+        return self.data / "run" / "runtime.json"
+
+    @property
+    def secrets(self) -> Path:
+        """Folder (0700) of one file per secret."""
+        return self.data / "secrets"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def homes(self) -> Path:
+        """Homes of local-engine sessions, one folder a person."""
+        return self.data / "homes"
+
+    @property
+    def hub(self) -> Path:
+        return self.data / "hub"
+
+    @property
+    def broker_database(self) -> Path:
+        return self.data / "broker" / "broker.sqlite"
+
+    @property
+    def agent_state(self) -> Path:
+        return self.data / "agent"
+
+    @property
+    def agent_socket(self) -> Path:
+        """May be longer than a unix socket path can be (108 bytes): `up` refuses such a directory."""
+        return self.data / "agent" / "agent.sock"
+
+    @property
+    def simulator_state(self) -> Path:
+        return self.data / "agent" / "sim.json"

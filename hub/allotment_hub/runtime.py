@@ -1,0 +1,54 @@
+"""runtime.json: what `up` decided for this installation; hub and broker read it at start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["EnvironmentImage", "Runtime"]
+
+
+class EnvironmentImage(BaseModel):
+    """One environment that this installation offers, with its image where the engine is Docker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    description: str = ""
+    packages: dict[str, str] = {}
+    image: str | None = None
+    digest: str | None = None
+    """The image's content id (`sha256:…`); sessions are created from this, never from a tag."""
+    available: bool
+    reason: str | None = None
+    """Why it cannot be used here, with the remedy."""
+
+
+class Runtime(BaseModel):
+    """Secrets are not in here; they are files below `Paths.secrets`:
+
+    hub-to-broker (the hub's token at the broker), broker-service (the broker's token at the hub),
+    proxy, cookie, admin (the connection.json admin token).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    installation: str
+    """8 hex digits, made once."""
+    engine: Literal["local", "docker"]
+    gpus: str
+    """"nvml", "none" or "sim:…"."""
+    public_url: str
+    """Base URL for browsers, without a trailing slash, e.g. http://127.0.0.1:8000."""
+    hub_api_url: str
+    """For services on this host, e.g. http://127.0.0.1:8081/hub/api."""
+    broker_host: str
+    broker_port: int
+    broker_url_for_workloads: str
+    """Ends in /services/allotment/; on Docker the bridge's gateway address."""
+    hub_api_url_for_workloads: str
+    proxy_api_url: str
+    agent_socket: str
+    environments: dict[str, EnvironmentImage]
+    trust_users: bool = False

@@ -1,0 +1,89 @@
+"""site.yaml: engines, pools, URLs, sign-in and policies of one installation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["BrokerSettings", "DockerSettings", "Layout", "LocalSettings", "Policies", "Pool", "SignIn", "Site"]
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Layout(_Section):
+    """What every GPU of a static pool holds: profile name -> count."""
+
+    devices: dict[str, Annotated[int, Field(ge=1, le=16)]]
+
+
+class Pool(_Section):
+    """Devices with the same rules. `gpus` is "all" GPUs of this MIG mode, or a list of UUIDs or indices."""
+
+    name: Name
+    mig: bool
+    gpus: Literal["all"] | tuple[str | int, ...] = "all"
+    layout: Literal["dynamic"] | Layout = "dynamic"
+    foreign: Literal["leave", "adopt"] = "leave"
+    """Slices found on the GPU that Allotment did not make: leave them alone, or use the idle ones."""
+    full_is_largest_profile: bool = False
+    """Whether `gpu-full` may be the largest MIG profile of this pool."""
+    flavors: Literal["all"] | tuple[Name, ...] = "all"
+    groups: Literal["everyone"] | tuple[str, ...] = "everyone"
+
+
+class Policies(_Section):
+    sessions_per_person: Annotated[int, Field(ge=1, le=1000)] = 3
+    wait_limit_s: Annotated[int, Field(ge=10, le=604800)] = 8 * 3600
+    grant_deadline_s: Annotated[int, Field(ge=5, le=3600)] = 30
+    start_limit_s: Annotated[int, Field(ge=10, le=3600)] = 180
+    """From confirm to active."""
+    keep_place_s: Annotated[int, Field(ge=5, le=3600)] = 300
+    """How long a queued lease whose spawner vanished keeps its place."""
+    stop_grace_s: Annotated[int, Field(ge=1, le=600)] = 10
+
+
+class DockerSettings(_Section):
+    socket: str = "unix:///var/run/docker.sock"
+    network: Name = "allotment"
+    image_prefix: str = "allotment"
+    """Images are named PREFIX/ENVIRONMENT:VERSION-VARIANT."""
+    variant: Literal["auto", "cpu", "cuda"] = "auto"
+    home: str = "volume"
+    """"volume" (one named volume per person) or an absolute path template with {username}."""
+    request_devices: Literal["auto", "nvidia", "cdi", "env"] = "auto"
+    """How a device is asked for: by what the engine has, or forced; "env" passes variables only."""
+
+
+class LocalSettings(_Section):
+    trust_users: bool = False
+    open_accounts: tuple[str, ...] = ("admin", "demo")
+
+
+class SignIn(_Section):
+    operators_group: str = "allotment-operators"
+    authenticator: Literal["local"] = "local"
+
+
+class BrokerSettings(_Section):
+    database_url: str | None = None
+    """SQLAlchemy URL; None is SQLite in the data directory."""
+
+
+class Site(_Section):
+    """The whole file; every key optional."""
+
+    title: str = "Allotment"
+    currency: str = "credits"
+    public_url: str | None = None
+    """How browsers reach this site, where that differs from the bind address."""
+    pools: tuple[Pool, ...] = (Pool(name="mig", mig=True), Pool(name="whole", mig=False))
+    policies: Policies = Policies()
+    docker: DockerSettings = DockerSettings()
+    local: LocalSettings = LocalSettings()
+    sign_in: SignIn = SignIn()
+    broker: BrokerSettings = BrokerSettings()

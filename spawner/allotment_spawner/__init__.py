@@ -1,0 +1,1 @@
+"""Machines: devices, allocation, engines and spawners."""

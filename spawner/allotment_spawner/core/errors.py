@@ -1,0 +1,160 @@
+"""Every refusal is one class: a machine word, a sentence, what to do next.
+
+Refusal
+├── BadOptions                 malformed or mistyped user options
+├── UnknownFlavor, UnknownEnvironment
+├── FlavorNotAllowed, EnvironmentNotAllowed
+├── FlavorUnavailable          the hardware has no such device, or it is unusable
+├── EnvironmentUnavailable     the image is not on this machine
+├── TooManySessions            the person's limit of live sessions
+├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
+├── WaitTooLong                the wait's own limit passed
+├── GrantExpired               confirm after the grant's deadline
+├── StaleAttempt               an older attempt writes after a newer one
+├── WrongState                 the lease is past the step that was asked for
+├── NoSuchLease                unknown, or not yours to see
+├── NotAllowed                 the token may not do this
+├── SignInNeeded               no token, or one the hub does not know
+├── BrokerUnavailable          the broker does not answer
+├── EngineUnavailable          the engine does not answer
+├── AgentUnavailable           the agent does not answer, or missed its deadline
+├── DeviceBusy                 an instance or process is in the way of cutting
+└── DeviceMismatch             the workload saw another device than its lease names
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AgentUnavailable",
+    "BadOptions",
+    "BrokerUnavailable",
+    "DeviceBusy",
+    "DeviceMismatch",
+    "EngineUnavailable",
+    "EnvironmentNotAllowed",
+    "EnvironmentUnavailable",
+    "FlavorNotAllowed",
+    "FlavorUnavailable",
+    "GrantExpired",
+    "LocalEngineClosed",
+    "NoSuchLease",
+    "NotAllowed",
+    "Refusal",
+    "SignInNeeded",
+    "StaleAttempt",
+    "TooManySessions",
+    "UnknownEnvironment",
+    "UnknownFlavor",
+    "WaitTooLong",
+    "WrongState",
+    "refusal_from_code",
+]
+
+
+class Refusal(Exception):
+    """A polite no. `sentence` says what happened and why; `next_step` what to do now.
+
+    `details` holds extra machine-readable members for problem+json (never secrets or others' names).
+    """
+
+    code: ClassVar[str] = "refused"
+
+    def __init__(self, sentence: str, next_step: str, **details: object) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.next_step = next_step
+        self.details = details
+
+
+class BadOptions(Refusal):
+    code = "bad_options"
+
+
+class UnknownFlavor(Refusal):
+    code = "unknown_flavor"
+
+
+class UnknownEnvironment(Refusal):
+    code = "unknown_environment"
+
+
+class FlavorNotAllowed(Refusal):
+    code = "flavor_not_allowed"
+
+
+class EnvironmentNotAllowed(Refusal):
+    code = "environment_not_allowed"
+
+
+class FlavorUnavailable(Refusal):
+    code = "flavor_unavailable"
+
+
+class EnvironmentUnavailable(Refusal):
+    code = "environment_unavailable"
+
+
+class TooManySessions(Refusal):
+    code = "too_many_sessions"
+
+
+class LocalEngineClosed(Refusal):
+    code = "local_engine_closed"
+
+
+class WaitTooLong(Refusal):
+    code = "wait_too_long"
+
+
+class GrantExpired(Refusal):
+    code = "grant_expired"
+
+
+class StaleAttempt(Refusal):
+    code = "stale_attempt"
+
+
+class WrongState(Refusal):
+    code = "wrong_state"
+
+
+class NoSuchLease(Refusal):
+    code = "no_such_lease"
+
+
+class NotAllowed(Refusal):
+    code = "not_allowed"
+
+
+class SignInNeeded(Refusal):
+    code = "sign_in_needed"
+
+
+class BrokerUnavailable(Refusal):
+    code = "broker_unavailable"
+
+
+class EngineUnavailable(Refusal):
+    code = "engine_unavailable"
+
+
+class AgentUnavailable(Refusal):
+    code = "agent_unavailable"
+
+
+class DeviceBusy(Refusal):
+    code = "device_busy"
+
+
+class DeviceMismatch(Refusal):
+    code = "device_mismatch"
+
+
+def refusal_from_code(code: str, sentence: str, next_step: str, **details: object) -> Refusal:
+    """The class for a machine word received over the wire; an unknown word gives `Refusal`."""
+    for kind in Refusal.__subclasses__():
+        if kind.code == code:
+            return kind(sentence, next_step, **details)
+    return Refusal(sentence, next_step, **details)

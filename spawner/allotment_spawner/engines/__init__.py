@@ -1,0 +1,1 @@
+"""What runs workloads, seen through one small interface."""

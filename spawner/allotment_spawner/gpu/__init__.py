@@ -1,0 +1,1 @@
+"""Hardware: NVML, partitioning, CDI, the simulator and the agent."""

@@ -1,0 +1,26 @@
+"""The broker's view of the agent: typed verbs, each with a deadline."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from allotment_spawner.core.inventory import NodeInventory, Slice
+
+__all__ = ["Agent"]
+
+
+class Agent(Protocol):
+    """Verbs of one node's agent.
+
+    Every verb raises `AgentUnavailable` on a missed deadline or a dead socket (unknown is not gone)
+    and `DeviceBusy` when hardware refuses because of an instance or a process in the way.
+    """
+
+    async def inventory(self) -> NodeInventory:
+        """GPUs, slices, processes, boot id, as fresh as the hardware answers."""
+
+    async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
+        """Make this slice, or return it when exactly it exists; its CDI entry is written. Idempotent."""
+
+    async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
+        """Remove this slice and its CDI entry; gone already is no error. `DeviceBusy` if in use."""

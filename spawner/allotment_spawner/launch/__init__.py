@@ -1,0 +1,1 @@
+"""What to make: pure descriptions of containers and processes."""

@@ -1,0 +1,1 @@
+"""JupyterHub spawners that wait for a lease and run on its device."""

@@ -1,0 +1,188 @@
+"""Models of the calls between spawner and broker, and of the public REST views."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from allotment_spawner.core.lease import EndReason, LeaseState
+
+__all__ = [
+    "Activate",
+    "Confirm",
+    "DeviceView",
+    "EnvironmentView",
+    "ExpectedStart",
+    "FlavorView",
+    "Launch",
+    "LeaseEvent",
+    "LeaseReply",
+    "LeaseRequest",
+    "LeaseView",
+    "Money",
+    "Problem",
+]
+
+Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
+Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LeaseRequest(_Frozen):
+    """Body of `POST leases`; header `Idempotency-Key` is one uuid per start()."""
+
+    user: Annotated[str, Field(min_length=1, max_length=255)]
+    server: Annotated[str, Field(max_length=255)] = ""
+    environment: Word
+    flavor: Word
+
+
+class DeviceView(_Frozen):
+    """A leased device. `placement` is [start, size] on the memory axis, None for a whole GPU."""
+
+    uuid: str
+    node: str
+    gpu_uuid: str
+    profile: str | None
+    placement: tuple[int, int] | None
+
+
+class ExpectedStart(_Frozen):
+    earliest: datetime
+    latest: datetime
+
+
+class LeaseView(_Frozen):
+    """One lease as its owner (or an operator) sees it. Times are RFC 3339 UTC.
+
+    `class` is the queue class (attribute `class_`). `place` counts from 1, None when not queued.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    id: str
+    kind: Literal["session"]
+    user: str
+    server: str
+    environment: str
+    flavor: str
+    state: LeaseState
+    devices: tuple[DeviceView, ...]
+    place: int | None
+    expected_start: ExpectedStart | None
+    class_: Annotated[str, Field(alias="class")]
+    granted_at: datetime | None
+    active_at: datetime | None
+    stopped_at: datetime | None
+    ended_at: datetime | None
+    end_reason: EndReason | None
+    price_per_hour: Money
+
+
+class Launch(_Frozen):
+    """What the spawner must make for a granted lease; a pure description, nothing secret.
+
+    `image` and `image_digest` are None on the local engine. `devices` are device UUIDs (empty for CPU).
+    `env` holds ALLOTMENT_URL, ALLOTMENT_LEASE, ALLOTMENT_DEVICES and, on the local engine,
+    CUDA_VISIBLE_DEVICES. `simulated` devices exist in no driver.
+    """
+
+    installation: str
+    engine: str
+    image: str | None
+    image_digest: str | None
+    cpu: float
+    memory_bytes: int
+    shm_bytes: int
+    pids: int
+    env: dict[str, str]
+    devices: tuple[str, ...]
+    simulated: bool
+
+
+class LeaseReply(_Frozen):
+    """Answer of POST leases, confirm, renew, active: the lease, its deadline and, once granted, `launch`."""
+
+    lease: LeaseView
+    deadline_at: datetime | None
+    launch: Launch | None
+    refusal: Problem | None = None
+    """Why a lease that ended without running was refused; readable after the wait."""
+
+
+class LeaseEvent(_Frozen):
+    """One SSE event of `GET leases/{id}/events` (event name = `type`).
+
+    queued: place or expected start changed; granted: `reply.launch` is there; ended: refused or over.
+    """
+
+    type: Literal["queued", "granted", "active", "ended"]
+    reply: LeaseReply
+
+
+class Confirm(_Frozen):
+    """Body of `PUT leases/{id}/confirm`: the made but not yet started container or gated process."""
+
+    engine_ref: Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class Activate(_Frozen):
+    """Body of `PUT leases/{id}/active`: the device UUIDs that the started workload really has."""
+
+    devices_seen: tuple[Annotated[str, Field(max_length=128)], ...]
+
+
+class FlavorView(_Frozen):
+    """One flavor for one person. `free` devices could start now; `total` is what the hardware could hold.
+
+    `resources`: {"gpu": {"kind": "slice"|"whole"|"none", "profile": str|None, "count": int,
+    "memory_bytes": int|None, "model": str|None}, "cpu": float, "memory_bytes": int}.
+    For CPU flavors free and total are None (no device is counted).
+    `available` is False only when it can never start for this person now (reason says why); a flavor
+    that is merely taken is available with free = 0 (one may queue).
+    """
+
+    id: str
+    title: str
+    resources: dict[str, object]
+    free: int | None
+    total: int | None
+    price_per_hour: Money
+    currency: str
+    available: bool
+    reason: str | None
+    expected_wait_s: float | None
+
+
+class EnvironmentView(_Frozen):
+    """One environment for one person; `packages` maps names to versions."""
+
+    id: str
+    title: str
+    description: str
+    packages: dict[str, str]
+    image: str | None
+    available: bool
+    reason: str | None
+
+
+class Problem(_Frozen):
+    """RFC 9457 problem; `type` is `urn:allotment:problem:<code>`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    next_step: str
+
+
+LeaseReply.model_rebuild()
