@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["BrokerSettings", "DockerSettings", "Layout", "LocalSettings", "Policies", "Pool", "SignIn", "Site"]
+__all__ = [
+    "BrokerSettings",
+    "DockerSettings",
+    "Layout",
+    "LocalSettings",
+    "Policies",
+    "Pool",
+    "SignIn",
+    "Site",
+]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
