@@ -1,0 +1,59 @@
+"""Names that tie what we make to an installation, a lease and a person."""
+
+from __future__ import annotations
+
+import string
+
+__all__ = [
+    "LABEL_DEVICES",
+    "LABEL_INSTALLATION",
+    "LABEL_LEASE",
+    "LABEL_SERVER",
+    "LABEL_USER",
+    "container_name",
+    "home_volume_name",
+    "lease_of_name",
+    "safe_name",
+]
+
+LABEL_INSTALLATION = "allotment.installation"
+LABEL_USER = "allotment.user"
+LABEL_SERVER = "allotment.server"
+LABEL_DEVICES = "allotment.devices"
+LABEL_LEASE = "allotment.lease"
+
+_PLAIN = frozenset(string.ascii_lowercase + string.digits + "-")
+
+
+def container_name(installation: str, lease: str) -> str:
+    """The name that ties a container to its lease."""
+    return f"allotment-{installation}-{lease}"
+
+
+def lease_of_name(name: str, installation: str) -> str | None:
+    """The lease that a container's name (with or without Docker's leading slash) states.
+
+    None when the name is not one of this installation's: such a container is never acted upon.
+    """
+    prefix = f"allotment-{installation}-"
+    bare = name.removeprefix("/")
+    lease = bare.removeprefix(prefix)
+    return lease if bare.startswith(prefix) and lease else None
+
+
+def safe_name(user: str) -> str:
+    """A person's name as one path part or volume name; different names stay different.
+
+    a-z, 0-9 and inner hyphens stay; every other byte becomes `_xx`. So "..", "/" and capitals
+    (a disk may ignore case) can neither leave a folder nor meet another person's.
+    """
+    out = "".join(
+        character if character in _PLAIN else "".join(f"_{byte:02x}" for byte in character.encode())
+        for character in user
+    )
+    return "_2d" + out[1:] if out.startswith("-") else out
+
+
+def home_volume_name(installation: str, user: str) -> str:
+    """The named volume that holds this person's home."""
+    return f"allotment-{installation}-home-{safe_name(user)}"
