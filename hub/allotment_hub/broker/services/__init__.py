@@ -1,0 +1,1 @@
+"""The broker's rules and loops: leases, queue, fleet, explanations."""

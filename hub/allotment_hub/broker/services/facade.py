@@ -1,0 +1,72 @@
+"""What the API sees of the broker's services."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from allotment_spawner.core.lease import EndReason
+from allotment_spawner.wire import (
+    Activate,
+    Confirm,
+    EnvironmentView,
+    FlavorView,
+    LeaseEvent,
+    LeaseReply,
+    LeaseRequest,
+    LeaseView,
+)
+
+from allotment_hub.broker.services.views import Explanation, FleetView
+
+__all__ = ["ChangesApi", "ExplainerApi", "FleetApi", "LeasesApi"]
+
+
+class LeasesApi(Protocol):
+    """Every method raises the `Refusal` that fits; ids of unknown leases raise `NoSuchLease`."""
+
+    async def request(self, *, attempt: str, body: LeaseRequest) -> LeaseReply:
+        """Queue (or take over) a session lease; waits a moment so that a free device comes back granted."""
+
+    def watch(self, *, lease_id: str, attempt: str | None) -> AsyncIterator[LeaseEvent]:
+        """Events, the current state first. With `attempt` the caller is the connected waiter and the
+        stream ends with granted or ended; without, an onlooker whose stream ends with ended."""
+
+    async def renew(self, *, lease_id: str, attempt: str) -> LeaseReply:
+        """Move the grant's deadline on (during a pull)."""
+
+    async def confirm(self, *, lease_id: str, attempt: str, body: Confirm) -> LeaseReply:
+        """The fence: refused after the grant's deadline."""
+
+    async def activate(self, *, lease_id: str, attempt: str, body: Activate) -> LeaseReply:
+        """The server is ready on the devices it saw; other devices end the lease (`DeviceMismatch`)."""
+
+    async def release(self, *, lease_id: str, reason: EndReason, attempt: str | None) -> LeaseReply:
+        """End it, idempotently. Devices are free again only when the reply's state is `ended`."""
+
+    async def get(self, lease_id: str) -> LeaseReply: ...
+
+    async def find(
+        self, *, user: str | None, server: str | None, live: bool, limit: int
+    ) -> list[LeaseView]:
+        """Newest first; `live` leaves out ending and ended ones."""
+
+    async def owner_of(self, lease_id: str) -> str:
+        """The person whose lease it is."""
+
+
+class FleetApi(Protocol):
+    async def flavors(self, user: str) -> list[FlavorView]: ...
+
+    async def environments(self, user: str) -> list[EnvironmentView]: ...
+
+    async def view(self) -> FleetView: ...
+
+
+class ExplainerApi(Protocol):
+    async def explain(self, lease_id: str, *, for_operator: bool) -> Explanation: ...
+
+
+class ChangesApi(Protocol):
+    def subscribe(self) -> AsyncIterator[int]:
+        """Version numbers, the current one first, then at most two a second."""

@@ -1,0 +1,1 @@
+"""The broker's database: schema, migrations, unit of work."""
