@@ -1,0 +1,166 @@
+"""A small synchronous client of the broker's REST interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from allotment.errors import NotAllotment, Refused, Unreachable
+from allotment.fleet import Fleet
+from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me
+from allotment.settings import Settings
+
+__all__ = ["Client"]
+
+Model = TypeVar("Model", bound=BaseModel)
+JSON_KINDS = frozenset({"application/json", "application/problem+json"})
+
+
+class Client:
+    """Every method is one request; raises `Unreachable`, `NotAllotment` or `Refused`.
+
+    `transport` is httpx's own (tests hand in one that needs no network). Use as a context manager.
+    """
+
+    def __init__(
+        self, settings: Settings, *, timeout_s: float = 10.0, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.settings = settings
+        self._http = httpx.Client(
+            base_url=settings.url,
+            headers={"Authorization": f"Bearer {settings.token}", "Accept": "application/json"},
+            timeout=timeout_s,
+            transport=transport,
+            follow_redirects=False,
+            # A proxy meant for the outside world must not see a person's token.
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def health(self) -> Health:
+        """Whether the broker is ready; needs no token."""
+        document = self._get("health", {}, authorise=False, also=frozenset({503}))
+        return self._checked(Health, document)
+
+    def hub_version(self) -> str:
+        """The version of the hub in front of the broker; needs no token."""
+        parts = urlsplit(self.settings.hub_url or self.settings.url)
+        base = parts.path.split("/services/")[0].split("/hub")[0].rstrip("/")
+        document = self._get(f"{parts.scheme}://{parts.netloc}{base}/hub/api/", {}, authorise=False)
+        if not isinstance(document, dict) or "version" not in document:
+            raise self._stranger()
+        return str(document["version"])
+
+    def me(self) -> Me:
+        return self._one(Me, "api/v1/me")
+
+    def flavors(self) -> list[Flavor]:
+        return self._many(Flavor, "api/v1/flavors")
+
+    def environments(self) -> list[Environment]:
+        return self._many(Environment, "api/v1/environments")
+
+    def leases(
+        self, *, user: str | None = None, server: str | None = None, live: bool | None = None, limit: int = 50
+    ) -> list[Lease]:
+        """Newest first: one's own, or anybody's for operators. `live` False and None both mean all."""
+        query = {"user": user, "server": server, "live": "true" if live else None, "limit": str(limit)}
+        return self._many(Lease, "api/v1/leases", {k: v for k, v in query.items() if v is not None})
+
+    def lease(self, lease_id: str) -> Lease:
+        return self._one(Lease, f"api/v1/leases/{quote(lease_id, safe='')}")
+
+    def explain(self, lease_id: str) -> Explanation:
+        return self._one(Explanation, f"api/v1/leases/{quote(lease_id, safe='')}/explain")
+
+    def fleet(self) -> Fleet:
+        """Operators only."""
+        return self._one(Fleet, "api/v1/fleet")
+
+    def _one(self, model: type[Model], path: str) -> Model:
+        return self._checked(model, self._get(path, {}))
+
+    def _checked(self, model: type[Model], document: object) -> Model:
+        try:
+            return model.model_validate(document)
+        except ValidationError:
+            raise self._stranger() from None
+
+    def _many(self, model: type[Model], path: str, query: Mapping[str, str] | None = None) -> list[Model]:
+        document = self._get(path, query or {})
+        try:
+            return TypeAdapter(list[model]).validate_python(document)  # type: ignore[valid-type]
+        except ValidationError:
+            raise self._stranger() from None
+
+    def _get(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        authorise: bool = True,
+        also: frozenset[int] = frozenset(),
+    ) -> Any:
+        try:
+            request = self._http.build_request("GET", path, params=dict(query))
+            if not authorise:
+                del request.headers["Authorization"]
+            response = self._http.send(request)
+        except httpx.TimeoutException:
+            raise Unreachable(
+                f"Allotment at {self.settings.url} does not answer in time.", "Try again in a moment."
+            ) from None
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise Unreachable(
+                f"Nothing answers at {self.settings.url} ({error}).",
+                "Check the address, and whether Allotment runs: ./deploy/up says so.",
+            ) from None
+        return self._document(response, also)
+
+    def _document(self, response: httpx.Response, also: frozenset[int]) -> Any:
+        kind = response.headers.get("content-type", "").split(";")[0]
+        if response.status_code in {502, 503, 504} and kind not in JSON_KINDS:
+            raise Unreachable(
+                "The hub answers, but Allotment's broker behind it does not.",
+                "It is restarted by itself: try again in a few seconds, then look at its log.",
+            )
+        if kind not in JSON_KINDS:
+            raise self._stranger()
+        try:
+            document = response.json()
+        except ValueError:
+            raise self._stranger() from None
+        if response.is_success or response.status_code in also:
+            return document
+        raise self._refusal(response.status_code, document)
+
+    def _refusal(self, status: int, document: Any) -> Exception:
+        if not isinstance(document, dict) or "detail" not in document:
+            return self._stranger()
+        return Refused(
+            str(document["detail"]),
+            str(document.get("next_step", "")),
+            code=str(document.get("code", "refused")),
+            status=status,
+        )
+
+    def _stranger(self) -> NotAllotment:
+        return NotAllotment(
+            f"What answers at {self.settings.url} is not an Allotment that this version understands.",
+            "Check ALLOTMENT_URL; it ends in /services/allotment/.",
+        )

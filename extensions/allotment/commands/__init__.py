@@ -1,0 +1,19 @@
+"""The base commands of `allot`; those that touch the machine come with the hub distribution."""
+
+from __future__ import annotations
+
+import typer
+
+from allotment.commands.explain import explain
+from allotment.commands.gpus import gpus
+from allotment.commands.leases import leases
+from allotment.commands.status import status
+from allotment.commands.version import version
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the base commands to `app`."""
+    for command in (status, gpus, leases, explain, version):
+        app.command()(command)

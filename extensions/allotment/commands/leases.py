@@ -1,0 +1,67 @@
+"""`allot leases`: who holds or waits for what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from allotment.console import AsJson, DataDir, broker, print_json, screen, since
+from allotment.models import Lease
+
+__all__ = ["devices_of", "lease_table", "leases"]
+
+
+def leases(
+    everything: Annotated[bool, typer.Option("--all", help="Ended ones too.")] = False,
+    user: Annotated[str | None, typer.Option(help="Only this person's.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 50,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Leases, newest first: your own, or everybody's for operators."""
+    with broker(data_dir) as client:
+        found = client.leases(user=user, live=None if everything else True, limit=limit)
+    if as_json:
+        print_json(found)
+    elif found:
+        screen().print(lease_table(found))
+    else:
+        screen().print("No leases." if everything else "No live leases. With --all you see ended ones too.")
+
+
+def lease_table(found: list[Lease]) -> Table:
+    """A row a lease; the identifier is never cut, so that it can be pasted into `allot explain`."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    longest = max(len(lease.id) for lease in found)
+    table.add_column("Lease", no_wrap=True, overflow="ignore", min_width=longest)
+    for name in ("Person", "Server", "Environment", "Flavor", "State", "Device", "Since", "Per hour"):
+        table.add_column(name, overflow="fold")
+    for lease in found:
+        moment = lease.ended_at or lease.active_at or lease.granted_at
+        table.add_row(
+            lease.id, lease.user, lease.server or "(default)", lease.environment, lease.flavor, _state(lease),
+            devices_of(lease), since(moment), format(lease.price_per_hour, "f"),
+        )  # fmt: skip
+    return table
+
+
+def devices_of(lease: Lease) -> str:
+    """`1g.10gb at 0` for a slice, `whole GPU` for a card, `-` for none."""
+    parts = []
+    for device in lease.devices:
+        if device.profile is None:
+            parts.append("whole GPU")
+        else:
+            at = f" at {device.placement[0]}" if device.placement else ""
+            parts.append(f"{device.profile}{at}")
+    return ", ".join(parts) or "-"
+
+
+def _state(lease: Lease) -> str:
+    if lease.state == "queued" and lease.place is not None:
+        return f"queued, place {lease.place}"
+    if lease.state == "ended" and lease.end_reason:
+        return f"ended ({lease.end_reason})"
+    return lease.state

@@ -1,0 +1,74 @@
+"""How every `allot` command reads its settings, prints, and turns an error into one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+
+from allotment.client import Client
+from allotment.errors import AllotmentError
+from allotment.settings import find_settings
+
+__all__ = ["AsJson", "DataDir", "broker", "fail", "print_json", "screen", "since", "told"]
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="The folder of an installation on this machine.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def screen() -> Console:
+    """A console on standard output; wide enough for tables where there is no terminal."""
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
+    return Console(width=width, highlight=False, soft_wrap=False)
+
+
+def fail(error: AllotmentError) -> typer.Exit:
+    """Print the sentence and the next step to standard error; raise what this returns."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        f"{error.sentence} {error.next_step}".strip(), style="red", markup=False
+    )
+    return typer.Exit(error.exit_code)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn any `AllotmentError` inside into its sentence and exit code."""
+    try:
+        yield
+    except AllotmentError as error:
+        raise fail(error) from None
+
+
+@contextmanager
+def broker(data_dir: Path | None) -> Iterator[Client]:
+    """A client for this command; errors inside end the command politely."""
+    with told(), Client(find_settings(os.environ, data_dir=data_dir)) as client:
+        yield client
+
+
+def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, object]) -> None:
+    """One JSON document on standard output; money and times are text, as in the REST interface."""
+    if isinstance(value, BaseModel):
+        document: object = value.model_dump(mode="json", by_alias=True)
+    elif isinstance(value, dict):
+        document = value
+    else:
+        document = [item.model_dump(mode="json", by_alias=True) for item in value]
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def since(moment: datetime | None) -> str:
+    """A time as a person on this machine reads it; a dash when there is none."""
+    return moment.astimezone().strftime("%d %b %H:%M") if moment else "-"

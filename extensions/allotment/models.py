@@ -1,0 +1,129 @@
+"""The broker's JSON as this package reads it; unknown members are ignored, so a newer broker is fine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Device",
+    "Environment",
+    "ExpectedStart",
+    "Explanation",
+    "Flavor",
+    "Health",
+    "Lease",
+    "Me",
+    "Rule",
+    "RuleDevice",
+]
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class Device(_Reply):
+    """A leased device; `placement` is (start, size) on the GPU's memory axis, None for a whole GPU."""
+
+    uuid: str
+    node: str
+    gpu_uuid: str
+    profile: str | None = None
+    placement: tuple[int, int] | None = None
+
+
+class ExpectedStart(_Reply):
+    earliest: datetime
+    latest: datetime
+
+
+class Lease(_Reply):
+    """One lease. Times are aware UTC; `place` counts from 1 and is None outside the queue."""
+
+    id: str
+    kind: str
+    user: str
+    server: str
+    environment: str
+    flavor: str
+    state: str
+    devices: tuple[Device, ...] = ()
+    place: int | None = None
+    expected_start: ExpectedStart | None = None
+    class_: Annotated[str | None, Field(alias="class")] = None
+    granted_at: datetime | None = None
+    active_at: datetime | None = None
+    stopped_at: datetime | None = None
+    ended_at: datetime | None = None
+    end_reason: str | None = None
+    price_per_hour: Decimal
+
+
+class Flavor(_Reply):
+    """What a person can pick. `free` and `total` are None for CPU flavors, `expected_wait_s` when unknown."""
+
+    id: str
+    title: str
+    resources: dict[str, Any] = {}
+    free: int | None = None
+    total: int | None = None
+    price_per_hour: Decimal
+    currency: str
+    available: bool
+    reason: str | None = None
+    expected_wait_s: float | None = None
+
+
+class Environment(_Reply):
+    id: str
+    title: str
+    description: str = ""
+    packages: dict[str, str] = {}
+    image: str | None = None
+    available: bool
+    reason: str | None = None
+
+
+class Rule(_Reply):
+    """One rule that keeps a lease waiting, or refused it."""
+
+    rule: str
+    sentence: str
+
+
+class RuleDevice(_Reply):
+    """A device that matters for the rule. `holder` is a name for operators, else "another person"."""
+
+    gpu_uuid: str
+    placement: tuple[int, int] | None = None
+    holder: str | None = None
+    since: datetime | None = None
+    lease: str | None = None
+
+
+class Explanation(_Reply):
+    """Why a lease waits, runs or ended, and what would help."""
+
+    lease: str
+    state: str
+    sentence: str
+    rules: tuple[Rule, ...] = ()
+    devices: tuple[RuleDevice, ...] = ()
+    help: tuple[str, ...] = ()
+
+
+class Me(_Reply):
+    """Whose token this is."""
+
+    name: str
+    operator: bool = False
+    groups: tuple[str, ...] = ()
+
+
+class Health(_Reply):
+    ready: bool
+    version: str
