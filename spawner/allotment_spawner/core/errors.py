@@ -19,7 +19,8 @@ Refusal
 ├── EngineUnavailable          the engine does not answer
 ├── AgentUnavailable           the agent does not answer, or missed its deadline
 ├── DeviceBusy                 an instance or process is in the way of cutting
-└── DeviceMismatch             the workload saw another device than its lease names
+├── DeviceMismatch             the workload saw another device than its lease names
+└── StartFailed                the workload was made but did not come up
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "Refusal",
     "SignInNeeded",
     "StaleAttempt",
+    "StartFailed",
     "TooManySessions",
     "UnknownEnvironment",
     "UnknownFlavor",
@@ -150,6 +152,10 @@ class DeviceBusy(Refusal):
 
 class DeviceMismatch(Refusal):
     code = "device_mismatch"
+
+
+class StartFailed(Refusal):
+    code = "start_failed"
 
 
 def refusal_from_code(code: str, sentence: str, next_step: str, **details: object) -> Refusal:
