@@ -1,0 +1,135 @@
+"""Workloads as processes of this Unix user, told apart by the lease in their environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.base import Workload
+from allotment_spawner.engines.procfs import Process, pids, read_process, send_signal
+from allotment_spawner.launch.process import is_gate
+
+__all__ = ["LocalEngine"]
+
+_LOOK_EVERY_S = 0.05
+_KILL_ROUNDS = 60
+
+
+class LocalEngine:
+    """The engine for trying out: one Unix user, no wall between people.
+
+    `engine_ref` is the lease: all processes that carry it, with their sessions and children.
+    `proc` is the proc file system to look at. An ended process leaves nothing to observe, so a
+    workload here is created (all of it waits at the gate) or running, never exited.
+    """
+
+    name = "local"
+    places = True
+
+    def __init__(self, *, installation: str, proc: Path = Path("/proc")) -> None:
+        self._installation = installation
+        self._proc = proc
+        self._uid = os.getuid()
+
+    async def check(self) -> None:
+        await self._look()
+
+    async def observe(self) -> Sequence[Workload]:
+        groups = await self._look()
+        return [self._workload(lease, members) for lease, members in sorted(groups.items())]
+
+    async def stop(self, engine_ref: str, *, grace_s: float) -> None:
+        """TERM to the outermost processes, KILL to all that are left after `grace_s` seconds."""
+        members = (await self._look()).get(engine_ref, [])
+        inside = {one.pid for one in members}
+        for one in members:
+            # a notebook server asked alone ends its kernels in order; asked all at once it cannot
+            if one.parent not in inside:
+                send_signal(self._proc, one, signal.SIGTERM)
+        if await self._gone(engine_ref, rounds=max(1, round(grace_s / _LOOK_EVERY_S)), kill=False):
+            return
+        # looked at anew each round: a process may fork while its siblings are being killed
+        if not await self._gone(engine_ref, rounds=_KILL_ROUNDS, kill=True):
+            raise EngineUnavailable(
+                f"Processes of session {engine_ref} did not end even when killed.",
+                "A process may be stuck in the kernel; its device stays reserved until it is gone.",
+            )
+
+    async def _gone(self, lease: str, *, rounds: int, kill: bool) -> bool:
+        for _ in range(rounds):
+            members = (await self._look()).get(lease, [])
+            if not members:
+                return True
+            if kill:
+                for one in members:
+                    send_signal(self._proc, one, signal.SIGKILL)
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return not (await self._look()).get(lease)
+
+    async def _look(self) -> dict[str, list[Process]]:
+        try:
+            return await asyncio.to_thread(self._scan)
+        except OSError as error:
+            raise EngineUnavailable(
+                f"The process list {self._proc} cannot be read: {error.strerror}.",
+                "Mount /proc and try again.",
+            ) from error
+
+    def _scan(self) -> dict[str, list[Process]]:
+        found = (read_process(self._proc, pid, uid=self._uid) for pid in pids(self._proc))
+        processes = {one.pid: one for one in found if one is not None}
+        lease_of = {one.pid: self._own_lease(one) for one in processes.values()}
+        groups: dict[str, list[Process]] = {}
+        for one in processes.values():
+            lease = _inherited_lease(one, processes, lease_of.get, self._installation)
+            if lease:
+                groups.setdefault(lease, []).append(one)
+        return groups
+
+    def _own_lease(self, process: Process) -> str | None:
+        if process.env.get("ALLOTMENT_INSTALLATION") != self._installation:
+            return None
+        return process.env.get("ALLOTMENT_LEASE") or None
+
+    def _workload(self, lease: str, members: Sequence[Process]) -> Workload:
+        bearers = [one for one in members if one.env.get("ALLOTMENT_LEASE") == lease]
+        # the oldest bearer is what the spawner started; younger ones could say anything
+        first = min(bearers, key=lambda one: (one.started, one.pid))
+        devices = first.env.get("ALLOTMENT_DEVICES", "")
+        return Workload(
+            engine_ref=lease,
+            installation=self._installation,
+            lease=lease,
+            user=first.env.get("ALLOTMENT_USER"),
+            server=first.env.get("ALLOTMENT_SERVER"),
+            state="created" if all(is_gate(one.argv) for one in members) else "running",
+            devices=tuple(part for part in devices.split(",") if part),
+            pids=tuple(sorted(one.pid for one in members)),
+        )
+
+
+def _inherited_lease(
+    process: Process,
+    processes: dict[int, Process],
+    lease_of: Callable[[int], str | None],
+    installation: str,
+) -> str | None:
+    """The lease of the process itself, of its session's leader, or of the nearest ancestor.
+
+    So `env -i` loses nobody; another installation's process is never counted as ours.
+    """
+    seen: set[int] = set()
+    current: Process | None = process
+    while current is not None and current.pid not in seen:
+        seen.add(current.pid)
+        if current.env.get("ALLOTMENT_INSTALLATION", installation) != installation:
+            return None
+        lease = lease_of(current.pid) or lease_of(current.session)
+        if lease:
+            return lease
+        current = processes.get(current.parent)
+    return None
