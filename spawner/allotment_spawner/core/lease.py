@@ -38,7 +38,7 @@ LIVE = frozenset({LeaseState.QUEUED, LeaseState.GRANTED, LeaseState.ACTIVE})
 """States in which (user, server) may have only one lease."""
 
 _NEXT = {
-    LeaseState.QUEUED: {LeaseState.GRANTED, LeaseState.ENDED},
+    LeaseState.QUEUED: {LeaseState.GRANTED, LeaseState.ENDING, LeaseState.ENDED},
     LeaseState.GRANTED: {LeaseState.ACTIVE, LeaseState.ENDING},
     LeaseState.ACTIVE: {LeaseState.ENDING},
     LeaseState.ENDING: {LeaseState.ENDED},
@@ -48,5 +48,5 @@ _NEXT = {
 
 def may_follow(state: LeaseState, new: LeaseState) -> bool:
     """Whether a lease in `state` may go to `new`. A queued lease that reserved slots while its
-    slice is being cut goes to ENDED only after those slots were given back."""
+    slice is being cut goes through ENDING, because its slots are given back only with ENDED."""
     return new in _NEXT[state]

@@ -1,0 +1,153 @@
+"""Tables of the broker's database, and the column types both engines share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.types import TypeDecorator
+
+__all__ = ["Money", "UtcTime", "attempts", "cuts", "devices", "leases", "metadata", "slots"]
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """Aware UTC times; SQLite has no time zones, so they are stored there as naive UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Money(TypeDecorator[Decimal]):
+    """Exact decimals as text: SQLite's numbers are floats."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:
+        return None if value is None else format(value, "f")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:
+        return None if value is None else Decimal(value)
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Seq = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only in a column of exactly this type."""
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("queue_class", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("flavor", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Text, nullable=False),
+    Column("engine_ref", Text),
+    Column("price_per_hour", Money, nullable=False),
+    Column("rates", JSON),
+    Column("launch", JSON),
+    Column("boot_id", Text),
+    Column("created_at", UtcTime, nullable=False),
+    Column("granted_at", UtcTime),
+    Column("deadline_at", UtcTime),
+    Column("confirmed_at", UtcTime),
+    Column("active_at", UtcTime),
+    Column("ending_at", UtcTime),
+    Column("stopped_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("end_reason", Text),
+    Column("refusal", JSON),
+    Column("note", Text),
+    sqlite_autoincrement=True,
+)
+Index(
+    "uq_leases_live",
+    leases.c.user,
+    leases.c.server,
+    unique=True,
+    sqlite_where=text("state IN ('queued', 'granted', 'active')"),
+    postgresql_where=text("state IN ('queued', 'granted', 'active')"),
+)
+Index("ix_leases_state", leases.c.state)
+Index("ix_leases_user_seq", leases.c.user, leases.c.seq)
+
+devices = Table(
+    "devices",
+    metadata,
+    Column("lease", Text, ForeignKey("leases.id"), primary_key=True),
+    Column("ordinal", Integer, primary_key=True, autoincrement=False),
+    Column("gpu_uuid", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("profile", Text),
+    Column("start", Integer),
+    Column("size", Integer),
+    Column("uuid", Text),
+    Column("media", Integer, nullable=False, server_default="0"),
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("gpu_uuid", Text, primary_key=True),
+    Column("slot", Text, primary_key=True),
+    Column("lease", Text, ForeignKey("leases.id"), nullable=False, index=True),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("lease", Text, ForeignKey("leases.id"), nullable=False, index=True),
+    Column("body_hash", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+)
+
+cuts = Table(
+    "cuts",
+    metadata,
+    Column("gpu_uuid", Text, primary_key=True),
+    Column("start", Integer, primary_key=True, autoincrement=False),
+    Column("profile", Text, primary_key=True),
+    Column("boot_id", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+)

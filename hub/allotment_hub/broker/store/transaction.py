@@ -1,0 +1,212 @@
+"""What may be done inside one transaction; plain functions of rows, no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from allotment_spawner.core.lease import LIVE, EndReason, LeaseState
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from allotment_hub.broker.store.records import Attempt, Cut, Device, Lease, slots_of
+from allotment_hub.broker.store.schema import attempts, cuts, devices, leases, slots
+
+__all__ = ["SlotTaken", "Transaction"]
+
+_LIVE = tuple(state.value for state in LIVE)
+_UNENDED = (*_LIVE, LeaseState.ENDING.value)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Enum members as their words: psycopg would write an enum's name."""
+    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+
+class SlotTaken(Exception):
+    """Another lease holds one of these slots: the database refused the reservation."""
+
+
+class Transaction:
+    """The unit of work. `changed` are the leases written, for the in-memory book."""
+
+    def __init__(self, *, connection: Connection) -> None:
+        self._connection = connection
+        self.changed: set[str] = set()
+
+    # leases
+    def lease(self, lease_id: str) -> Lease | None:
+        rows = self._leases(leases.c.id == lease_id)
+        return rows[0] if rows else None
+
+    def unended(self) -> list[Lease]:
+        """Every lease that is not ended, in order of arrival."""
+        return self._leases(leases.c.state.in_(_UNENDED))
+
+    def live_of(self, user: str, server: str) -> Lease | None:
+        """The one queued, granted or active lease of this server."""
+        rows = self._leases(
+            leases.c.user == user, leases.c.server == server, leases.c.state.in_(_LIVE)
+        )
+        return rows[0] if rows else None
+
+    def live_count(self, user: str) -> int:
+        query = select(leases.c.id).where(leases.c.user == user, leases.c.state.in_(_LIVE))
+        return len(self._connection.execute(query).all())
+
+    def find(
+        self, *, user: str | None, server: str | None, live: bool, limit: int
+    ) -> list[Lease]:
+        """Newest first."""
+        conditions = []
+        if user is not None:
+            conditions.append(leases.c.user == user)
+        if server is not None:
+            conditions.append(leases.c.server == server)
+        if live:
+            conditions.append(leases.c.state.in_(_LIVE))
+        return self._leases(*conditions, newest=True, limit=limit)
+
+    def add_lease(self, **values: Any) -> Lease:
+        self._connection.execute(insert(leases).values(**_plain(values)))
+        self.changed.add(values["id"])
+        found = self.lease(values["id"])
+        assert found is not None
+        return found
+
+    def set_lease(self, lease_id: str, **values: Any) -> Lease:
+        self._connection.execute(update(leases).where(leases.c.id == lease_id).values(**_plain(values)))
+        self.changed.add(lease_id)
+        found = self.lease(lease_id)
+        assert found is not None
+        return found
+
+    def _leases(self, *conditions: Any, newest: bool = False, limit: int | None = None) -> list[Lease]:
+        order = leases.c.seq.desc() if newest else leases.c.seq
+        rows = self._connection.execute(
+            select(leases).where(*conditions).order_by(order).limit(limit)
+        ).mappings().all()
+        held = self._devices([row["id"] for row in rows])
+        return [Lease.from_row(dict(row), tuple(held.get(row["id"], ()))) for row in rows]
+
+    def _devices(self, ids: Sequence[str]) -> dict[str, list[Device]]:
+        held: dict[str, list[Device]] = {}
+        for first in range(0, len(ids), 500):
+            chunk = ids[first : first + 500]
+            query = (
+                select(devices).where(devices.c.lease.in_(chunk)).order_by(devices.c.lease, devices.c.ordinal)
+            )
+            for row in self._connection.execute(query).mappings():
+                held.setdefault(row["lease"], []).append(
+                    Device(
+                        gpu_uuid=row["gpu_uuid"], node=row["node"], profile=row["profile"],
+                        start=row["start"], size=row["size"], uuid=row["uuid"], media=bool(row["media"]),
+                    )
+                )
+        return held
+
+    # slots
+    def reserve(self, lease_id: str, wanted: Sequence[Device]) -> Lease:
+        """Take the slots of these devices, or raise `SlotTaken` and leave the transaction to roll back."""
+        try:
+            for ordinal, device in enumerate(wanted):
+                for slot in slots_of(device):
+                    self._connection.execute(
+                        insert(slots).values(gpu_uuid=device.gpu_uuid, slot=slot, lease=lease_id)
+                    )
+                self._connection.execute(
+                    insert(devices).values(
+                        lease=lease_id, ordinal=ordinal, gpu_uuid=device.gpu_uuid, node=device.node,
+                        profile=device.profile, start=device.start, size=device.size, uuid=device.uuid,
+                        media=int(device.media),
+                    )
+                )
+        except IntegrityError as error:
+            raise SlotTaken(lease_id) from error
+        self.changed.add(lease_id)
+        found = self.lease(lease_id)
+        assert found is not None
+        return found
+
+    def name_devices(self, lease_id: str, uuids: Sequence[str]) -> None:
+        """Write the UUIDs of the devices that were cut, in their order."""
+        for ordinal, uuid in enumerate(uuids):
+            self._connection.execute(
+                update(devices)
+                .where(devices.c.lease == lease_id, devices.c.ordinal == ordinal)
+                .values(uuid=uuid)
+            )
+        self.changed.add(lease_id)
+
+    def free_slots(self, lease_id: str, *, forget_devices: bool = False) -> None:
+        """Give the slots back; `forget_devices` for a reservation that never became a grant."""
+        self._connection.execute(delete(slots).where(slots.c.lease == lease_id))
+        if forget_devices:
+            self._connection.execute(delete(devices).where(devices.c.lease == lease_id))
+        self.changed.add(lease_id)
+
+    def slot_rows(self) -> list[tuple[str, str, str]]:
+        """Every taken slot: (gpu_uuid, slot, lease)."""
+        return [tuple(row) for row in self._connection.execute(select(slots)).all()]
+
+    # attempts
+    def attempt(self, key: str) -> Attempt | None:
+        row = self._connection.execute(select(attempts).where(attempts.c.key == key)).mappings().first()
+        return None if row is None else Attempt(**row)
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        self._connection.execute(
+            insert(attempts).values(
+                key=attempt.key, lease=attempt.lease, body_hash=attempt.body_hash, made_at=attempt.made_at
+            )
+        )
+
+    # slices that we made
+    def cuts(self) -> list[Cut]:
+        return [Cut(**row) for row in self._connection.execute(select(cuts)).mappings()]
+
+    def add_cuts(self, made: Iterable[Cut]) -> None:
+        """Remember slices before they are made; a repeated one is renewed."""
+        for cut in made:
+            self.drop_cut(cut.gpu_uuid, cut.profile, cut.start)
+            self._connection.execute(
+                insert(cuts).values(
+                    gpu_uuid=cut.gpu_uuid, start=cut.start, profile=cut.profile, boot_id=cut.boot_id,
+                    made_at=cut.made_at,
+                )
+            )
+
+    def drop_cut(self, gpu_uuid: str, profile: str, start: int) -> None:
+        self._connection.execute(
+            delete(cuts).where(cuts.c.gpu_uuid == gpu_uuid, cuts.c.profile == profile, cuts.c.start == start)
+        )
+
+    # history
+    def durations(self, since: datetime, limit: int) -> list[tuple[str, datetime, datetime]]:
+        """(flavor, active_at, stopped_at) of sessions that ended after `since`, newest first."""
+        query = (
+            select(leases.c.flavor, leases.c.active_at, leases.c.stopped_at)
+            .where(
+                leases.c.state == LeaseState.ENDED.value,
+                leases.c.active_at.is_not(None),
+                leases.c.stopped_at.is_not(None),
+                leases.c.stopped_at >= since,
+                leases.c.end_reason != EndReason.NODE_RESTARTED.value,
+            )
+            .order_by(leases.c.seq.desc())
+            .limit(limit)
+        )
+        return [tuple(row) for row in self._connection.execute(query).all()]
+
+    def recent_profiles(self, limit: int) -> list[str]:
+        """Profiles of the last leased slices, newest first."""
+        query = (
+            select(devices.c.profile)
+            .join(leases, leases.c.id == devices.c.lease)
+            .where(devices.c.profile.is_not(None), leases.c.granted_at.is_not(None))
+            .order_by(leases.c.seq.desc())
+            .limit(limit)
+        )
+        return [row[0] for row in self._connection.execute(query).all()]
