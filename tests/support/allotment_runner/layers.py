@@ -1,0 +1,113 @@
+"""Run one layer with pytest and count what passed and failed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from allotment_runner.environment import child_environment
+from allotment_runner.places import LIMIT_S, RESULTS, ROOT, VENV
+
+__all__ = ["Outcome", "collect_gpu_tests", "run_group"]
+
+PYTEST = [str(VENV / "bin" / "python"), "-m", "pytest"]
+NO_TESTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One layer: counts, seconds, and lines to say about it."""
+
+    layer: str
+    passed: int
+    failed: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Started:
+    layer: str
+    process: subprocess.Popen[bytes]
+    began: float
+    log: Path | None
+    notes: list[str] = field(default_factory=list)
+
+
+def run_group(
+    layers: list[str], *, options: list[str], variables: dict[str, str], gpu: bool
+) -> list[Outcome]:
+    """Run these layers side by side; one alone writes to the terminal, several are printed as they end."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    started = [_start(layer, options, variables, gpu=gpu, alone=len(layers) == 1) for layer in layers]
+    return [_finish(item) for item in started]
+
+
+def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bool, alone: bool) -> _Started:
+    report = RESULTS / f"{layer}.xml"
+    report.unlink(missing_ok=True)
+    command = [*PYTEST, f"tests/{layer}", "-q", f"--junitxml={report}", "-o", "junit_family=xunit2"]
+    command += ["--durations=5", "--durations-min=5"]
+    if not gpu:
+        command += ["-m", "not gpu"]
+    log = None if alone else RESULTS / f"{layer}.log"
+    environment = child_environment(**variables)
+    if log is None:
+        print(f"── {layer}", flush=True)
+        process = subprocess.Popen([*command, *options], cwd=ROOT, env=environment)
+    else:
+        with log.open("wb") as target:
+            process = subprocess.Popen(
+                [*command, *options], cwd=ROOT, env=environment, stdout=target, stderr=subprocess.STDOUT
+            )
+    return _Started(layer, process, time.monotonic(), log)
+
+
+def _finish(item: _Started) -> Outcome:
+    try:
+        code = item.process.wait(timeout=max(1.0, LIMIT_S - (time.monotonic() - item.began)))
+    except subprocess.TimeoutExpired:
+        # Terminate first: fixtures then stop the daemons that they started.
+        item.process.terminate()
+        try:
+            item.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            item.process.kill()
+            item.process.wait()
+        code = -1
+        item.notes.append(f"stopped after {LIMIT_S:.0f} s")
+    seconds = time.monotonic() - item.began
+    if item.log is not None:
+        print(f"── {item.layer}\n{item.log.read_text(errors='replace')}", flush=True)
+    passed, failed = _counts(RESULTS / f"{item.layer}.xml")
+    if code == NO_TESTS and item.layer == "gpu":
+        return Outcome(item.layer, 0, 0, seconds, ("deselected",))
+    if code != 0 and failed == 0:
+        failed = 1
+        item.notes.append(f"pytest ended with code {code}")
+    return Outcome(item.layer, passed, failed, seconds, tuple(item.notes))
+
+
+def _counts(report: Path) -> tuple[int, int]:
+    """(passed, failed). A skipped or expected failure counts as failed: nothing may be skipped."""
+    if not report.exists():
+        return 0, 0
+    passed = failed = 0
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        if any(case.find(kind) is not None for kind in ("failure", "error", "skipped")):
+            failed += 1
+        else:
+            passed += 1
+    return passed, failed
+
+
+def collect_gpu_tests() -> list[str]:
+    """Names of the tests that only a machine with an NVIDIA driver can run."""
+    command = [*PYTEST, "tests", "--collect-only", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    said = subprocess.run(
+        command, cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False
+    ).stdout
+    return [line for line in said.splitlines() if "::" in line]
