@@ -1,0 +1,56 @@
+"""Builds the ASGI application from services that somebody else made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allotment_spawner.wire import Problem
+from fastapi import APIRouter, FastAPI
+
+from allotment_hub.broker import problems
+from allotment_hub.broker.middleware import AccessLog, BoundedBody, SecurityHeaders
+from allotment_hub.broker.routes import choices, fleet, health, lease_steps, leases, sign_in
+from allotment_hub.broker.routes.context import PREFIX, Context
+
+__all__ = ["API", "create_app"]
+
+API = f"{PREFIX}/api/v1"
+
+
+def create_app(context: Context) -> FastAPI:
+    """Every path lies below /services/allotment/; the API's description is `openapi.json` below `API`."""
+    app = FastAPI(
+        title="Allotment",
+        version=context.version,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.context = context
+    problems.install(app)
+    api = APIRouter(prefix=API)
+    for module in (lease_steps, leases, choices, fleet):
+        api.include_router(module.router)
+    app.include_router(api)
+    app.include_router(health.router, prefix=PREFIX)
+    app.include_router(sign_in.router, prefix=PREFIX)
+    _describe_problems(app)
+    # The last one added is the outermost.
+    app.add_middleware(BoundedBody)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(AccessLog)
+    return app
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Put the Problem model, which no route names as its answer, into the description once."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        schema = plain()
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+        schemas.setdefault("Problem", Problem.model_json_schema(mode="serialization"))
+        return schema
+
+    app.openapi = described  # type: ignore[method-assign]

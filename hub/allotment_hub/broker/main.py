@@ -1,0 +1,142 @@
+"""`allotment-broker --data-dir D`: wires the broker together and serves it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from allotment_spawner.engines.base import Engine
+from allotment_spawner.gpu.agent_client import UnixAgent
+
+from allotment_hub.broker import logs
+from allotment_hub.broker.app import create_app
+from allotment_hub.broker.auth import Auth
+from allotment_hub.broker.browser_sessions import BrowserSessions, SignInSeal
+from allotment_hub.broker.hub_client import HubClient
+from allotment_hub.broker.routes.context import Context
+from allotment_hub.broker.services.facade import Broker
+from allotment_hub.broker.services.factory import build_broker
+from allotment_hub.broker.serving import Server, bind
+from allotment_hub.broker.settings import Settings, load_settings
+from allotment_hub.broker.streams import Streams
+from allotment_hub.broker.token_answers import TokenAnswers
+from allotment_hub.config_loading import ConfigError
+
+__all__ = ["build_context", "engines_for", "main", "serve"]
+
+Clock = Callable[[], datetime]
+_log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Exit 2 on a bad configuration or a busy port, 1 when a loop broke, 0 after a signal."""
+    parser = argparse.ArgumentParser(prog="allotment-broker", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="the installation's data directory")
+    options = parser.parse_args()
+    logs.set_up()
+    try:
+        settings = load_settings(options.data_dir)
+    except ConfigError as error:
+        sys.stderr.write(f"allotment-broker: the configuration is wrong:\n{error}\n")
+        sys.exit(2)
+    host, port = settings.runtime.broker_host, settings.runtime.broker_port
+    try:
+        listening = bind(host, port)
+    except OSError as error:
+        sys.stderr.write(f"allotment-broker: cannot listen at {host}:{port}: {error.strerror}\n")
+        sys.exit(2)
+    sys.exit(asyncio.run(serve(settings, listening=listening, clock=_now)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -> int:
+    """Serve until a signal. Health answers at once; everything else after the first reconcile."""
+    hub = HubClient(api_url=settings.runtime.hub_api_url, token=settings.service_token)
+    broker = build_broker(
+        site=settings.site,
+        catalog=settings.catalog,
+        runtime=settings.runtime,
+        paths=settings.paths,
+        agent=UnixAgent(socket_path=Path(settings.runtime.agent_socket)),
+        engines=engines_for(settings),
+        hub=hub,
+        clock=clock,
+    )
+    context = build_context(settings, broker=broker, hub=hub, clock=clock)
+    server = Server(create_app(context), streams=context.streams)
+    web = asyncio.ensure_future(server.serve(sockets=[listening]))
+    work = asyncio.ensure_future(_work(broker, context))
+    try:
+        await asyncio.wait({web, work}, return_when=asyncio.FIRST_COMPLETED)
+        broken = work.exception() if work.done() else None
+        if broken is not None:
+            _log.critical("the broker stops because its work broke", exc_info=broken)
+        server.stop()
+        await web
+        return 1 if work.done() else 0
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await broker.close()
+        await hub.close()
+
+
+async def _work(broker: Broker, context: Context) -> None:
+    await broker.start()
+    context.ready = True
+    _log.info("ready")
+    await broker.run()
+
+
+def engines_for(settings: Settings) -> Mapping[str, Engine]:
+    """The engines of this installation by name; the Docker client is imported only where it is used."""
+    runtime = settings.runtime
+    if runtime.engine == "docker":
+        from allotment_spawner.engines.docker import DockerEngine  # noqa: PLC0415 - 0.3 s of imports
+
+        docker = DockerEngine(installation=runtime.installation, base_url=settings.site.docker.socket)
+        return {docker.name: docker}
+    from allotment_spawner.engines.local import LocalEngine  # noqa: PLC0415
+
+    local = LocalEngine(installation=runtime.installation)
+    return {local.name: local}
+
+
+def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: Clock) -> Context:
+    """What the routes need, not ready yet."""
+    auth = Auth(
+        hub_token=settings.hub_token,
+        answers=TokenAnswers(ask=hub.identify, clock=clock),
+        sessions=BrowserSessions(clock=clock),
+        operators_group=settings.site.sign_in.operators_group,
+    )
+    return Context(
+        leases=broker.leases,
+        fleet=broker.fleet,
+        explainer=broker.explainer,
+        changes=broker.changes,
+        hub=hub,
+        auth=auth,
+        seal=SignInSeal(clock=clock),
+        streams=Streams(),
+        simulated=settings.runtime.gpus.startswith("sim:"),
+        title=settings.site.title,
+        currency=settings.site.currency,
+        engine=settings.runtime.engine,
+        public_url=settings.runtime.public_url,
+        version=version("allotment-hub"),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""RFC 9457 problem+json: the one table from refusal to HTTP status, and the refusals of HTTP itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from allotment_spawner.core import errors
+from allotment_spawner.core.errors import Refusal
+from allotment_spawner.wire import Problem
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from allotment_hub.broker.services.ports import HubUnavailable
+
+__all__ = [
+    "PROBLEM_TYPE",
+    "STATUS",
+    "BadRequest",
+    "CrossSite",
+    "HubSilent",
+    "MethodNotAllowed",
+    "NoSuchPath",
+    "NotReady",
+    "TooLarge",
+    "TooManyStreams",
+    "install",
+    "problem_of",
+    "refusal_of",
+    "response_of",
+    "status_of",
+]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+_log = logging.getLogger(__name__)
+
+
+class BadRequest(Refusal):
+    """A body, path, query or header that does not fit the documented shape."""
+
+    code = "bad_request"
+
+
+class NoSuchPath(Refusal):
+    code = "no_such_path"
+
+
+class MethodNotAllowed(Refusal):
+    code = "method_not_allowed"
+
+
+class TooLarge(Refusal):
+    code = "too_large"
+
+
+class TooManyStreams(Refusal):
+    code = "too_many_streams"
+
+
+class CrossSite(Refusal):
+    """A call with the browser's cookie that the dashboard's own page did not make."""
+
+    code = "cross_site"
+
+
+class HubSilent(Refusal):
+    """The wire form of `HubUnavailable`: who calls, or whose server it is, cannot be told now."""
+
+    code = "hub_unavailable"
+
+
+class NotReady(Refusal):
+    """The broker has started but not yet compared its book with the machine."""
+
+    code = "not_ready"
+
+
+class _Unexpected(Refusal):
+    code = "internal_error"
+
+
+STATUS: Final[Mapping[type[Refusal], int]] = {
+    errors.SignInNeeded: 401,
+    errors.NotAllowed: 403,
+    errors.FlavorNotAllowed: 403,
+    errors.EnvironmentNotAllowed: 403,
+    errors.LocalEngineClosed: 403,
+    CrossSite: 403,
+    errors.NoSuchLease: 404,
+    errors.UnknownFlavor: 404,
+    errors.UnknownEnvironment: 404,
+    NoSuchPath: 404,
+    MethodNotAllowed: 405,
+    errors.FlavorUnavailable: 409,
+    errors.EnvironmentUnavailable: 409,
+    errors.GrantExpired: 409,
+    errors.StaleAttempt: 409,
+    errors.WrongState: 409,
+    errors.DeviceBusy: 409,
+    errors.DeviceMismatch: 409,
+    errors.WaitTooLong: 409,
+    TooLarge: 413,
+    errors.BadOptions: 422,
+    BadRequest: 422,
+    errors.TooManySessions: 429,
+    TooManyStreams: 429,
+    _Unexpected: 500,
+    errors.BrokerUnavailable: 503,
+    errors.EngineUnavailable: 503,
+    errors.AgentUnavailable: 503,
+    HubSilent: 503,
+    NotReady: 503,
+}
+"""The only place where a refusal becomes a status."""
+
+
+def status_of(refusal: Refusal) -> int:
+    """The status of this refusal's class or of its nearest mapped parent; 422 for a nameless refusal."""
+    for kind in type(refusal).__mro__:
+        if kind in STATUS:
+            return STATUS[kind]
+    return 422
+
+
+def problem_of(refusal: Refusal) -> Problem:
+    """The wire form; a detail can never overwrite one of the standard members."""
+    status = status_of(refusal)
+    standard: dict[str, object] = {
+        "type": f"urn:allotment:problem:{refusal.code}",
+        "title": refusal.code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": refusal.sentence,
+        "code": refusal.code,
+        "next_step": refusal.next_step,
+    }
+    return Problem.model_validate({**refusal.details, **standard})
+
+
+def response_of(refusal: Refusal, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    status = status_of(refusal)
+    extra = dict(headers or {})
+    if status == HTTPStatus.UNAUTHORIZED:
+        extra.setdefault("WWW-Authenticate", "Bearer")
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        extra.setdefault("Retry-After", "2")
+    content = problem_of(refusal).model_dump(mode="json")
+    return JSONResponse(content, status_code=status, media_type=PROBLEM_TYPE, headers=extra)
+
+
+def _of_validation(error: RequestValidationError) -> Refusal:
+    """Names where and what, never the value: it may be secret, huge, or not even encodable."""
+    found = []
+    for item in list(error.errors())[:10]:
+        where = ".".join(str(part)[:40] for part in item.get("loc", ()))
+        where = where.encode("ascii", "backslashreplace").decode("ascii")
+        found.append({"where": where, "what": str(item.get("type", "invalid"))})
+    in_body = all(str(one["where"]).startswith("body") for one in found)
+    places = ", ".join(f"{one['where']} ({one['what']})" for one in found)
+    kind = errors.BadOptions if in_body else BadRequest
+    return kind(f"The request does not fit: {places}.", "Correct these fields and try again.", errors=found)
+
+
+def _of_http(error: HTTPException) -> Refusal | None:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return NoSuchPath("There is nothing at this address.", "See openapi.json for what there is.")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return MethodNotAllowed("This address does not take that method.", "See the Allow header.")
+    if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return TooLarge("The request is too large.", "Send less than 64 KiB.")
+    if HTTPStatus.BAD_REQUEST <= error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return BadRequest("The request could not be read.", "Send JSON in UTF-8, as openapi.json says.")
+    return None
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal that a client is told of this error; what nobody expected tells nothing of itself."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HubUnavailable):
+        return HubSilent(str(error), "Try again in a moment; tell an operator if it stays.")
+    if isinstance(error, RequestValidationError):
+        return _of_validation(error)
+    known = _of_http(error) if isinstance(error, HTTPException) else None
+    return known or _Unexpected(
+        "Allotment made a mistake; it is in the broker's log.", "Try again; tell an operator if it stays."
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app`, expected or not, a problem."""
+    for kind in (Refusal, HubUnavailable, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    refusal = refusal_of(error)
+    if isinstance(refusal, _Unexpected):
+        _log.error("unexpected error", extra={"path": request.url.path[:300]}, exc_info=error)
+    return response_of(refusal, error.headers if isinstance(error, HTTPException) else None)
