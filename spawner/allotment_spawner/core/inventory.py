@@ -27,13 +27,17 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One GPU instance. `uuid` is None while it has no compute instance (half-made)."""
+    """One GPU instance. `uuid` is None while it has no compute instance (half-made).
+
+    `ours` is False for what somebody else cut: it is left alone until `ensure_slice` adopts it.
+    """
 
     uuid: str | None
     profile: str
     start: int
     size: int
     instance_id: int
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,21 @@ class Agent(Protocol):
     """Verbs of one node's agent.
 
     Every verb raises `AgentUnavailable` on a missed deadline or a dead socket (unknown is not gone)
-    and `DeviceBusy` when hardware refuses because of an instance or a process in the way.
+    and `DeviceBusy` when hardware refuses because of an instance or a process in the way;
+    `FlavorUnavailable` when the node has no such GPU, profile or placement.
     """
 
     async def inventory(self) -> NodeInventory:
         """GPUs, slices, processes, boot id, as fresh as the hardware answers."""
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
-        """Make this slice, or return it when exactly it exists; its CDI entry is written. Idempotent."""
+        """Make this slice, or return it when exactly it exists (a foreign one becomes ours: adopted).
+
+        Its CDI entry is written. Idempotent.
+        """
 
     async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
-        """Remove this slice and its CDI entry; gone already is no error. `DeviceBusy` if in use."""
+        """Remove this slice and its CDI entry; gone already is no error.
+
+        `DeviceBusy` if it is in use, or not ours.
+        """
