@@ -14,9 +14,10 @@ _LOOK = {
     "cutting": ("~", "yellow"),
     "foreign": ("▒", "magenta"),
     "quarantined": ("!", "bold red"),
+    "held": ("!", "bold red"),
 }
 _FREE = "·"
-LEGEND = "█ leased  ░ idle slice  · uncut  ~ being cut  ▒ not Allotment's  ! quarantined"
+LEGEND = "█ leased  ░ idle slice  · uncut  ~ being cut  ▒ not Allotment's  ! held back"
 
 
 def draw(gpu: FleetGpu, *, width: int) -> tuple[Text, Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TypeVar
@@ -39,6 +40,8 @@ class Client:
             follow_redirects=False,
             # A proxy meant for the outside world must not see a person's token.
             trust_env=False,
+            # The system's certificates, so that an institution's own authority is known.
+            verify=ssl.create_default_context() if settings.url.startswith("https:") else False,
         )
 
     def __enter__(self) -> Client:

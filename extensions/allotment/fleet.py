@@ -22,7 +22,7 @@ class Part(_Reply):
 
 
 class FleetSlice(_Reply):
-    """One slice. `state`: leased, idle, foreign, cutting or quarantined."""
+    """One slice. `state`: leased, idle, foreign, cutting, quarantined or held."""
 
     uuid: str | None = None
     profile: str
@@ -41,6 +41,7 @@ class Whole(_Reply):
     state: str
     lease: str | None = None
     user: str | None = None
+    since: datetime | None = None
     note: str | None = None
 
 
@@ -76,9 +77,11 @@ class Stray(_Reply):
 
 
 class Fleet(_Reply):
+    """None is unknown: the agent has not answered yet."""
+
     node: str | None = None
     boot_id: str | None = None
-    simulated: bool = False
+    simulated: bool | None = None
     driver_version: str | None = None
     agent: Part
     engine: Part

@@ -117,11 +117,15 @@ class Explanation(_Reply):
 
 
 class Me(_Reply):
-    """Whose token this is."""
+    """Whose token this is, and what kind of installation answers."""
 
     name: str
     operator: bool = False
     groups: tuple[str, ...] = ()
+    currency: str | None = None
+    engine: str | None = None
+    simulated: bool | None = None
+    version: str | None = None
 
 
 class Health(_Reply):

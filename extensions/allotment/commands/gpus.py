@@ -9,7 +9,7 @@ from allotment.axis import LEGEND, draw
 from allotment.client import Client
 from allotment.console import AsJson, DataDir, broker, print_json, screen, since
 from allotment.errors import Refused
-from allotment.fleet import Fleet, FleetGpu, FleetSlice
+from allotment.fleet import Fleet, FleetGpu, FleetSlice, Whole
 from allotment.models import Flavor
 
 __all__ = ["gpus"]
@@ -83,9 +83,7 @@ def _print_gpu(console: Console, gpu: FleetGpu) -> None:
         if piece.state != "idle":
             console.print(f"    {_held(piece)}", markup=False, soft_wrap=True)
     if gpu.whole and gpu.whole.state != "free":
-        held = gpu.whole
-        parts = (held.state, held.user, held.lease and f"lease {held.lease}", held.note)
-        console.print("    " + "  ".join(part for part in parts if part), markup=False, soft_wrap=True)
+        console.print(f"    {_words(gpu.whole)}", markup=False, soft_wrap=True)
     for process in gpu.processes:
         if not process.explained:
             sentence = f"    process {process.pid} ({process.name or 'unknown program'}) belongs to no lease"
@@ -95,7 +93,11 @@ def _print_gpu(console: Console, gpu: FleetGpu) -> None:
 def _held(piece: FleetSlice) -> str:
     last = piece.start + piece.size - 1
     where = f"{piece.start}" if piece.size == 1 else f"{piece.start}-{last}"
-    parts = [f"{where:>5}  {piece.profile}", piece.state, piece.user, piece.lease and f"lease {piece.lease}"]
-    if piece.since:
-        parts.append(f"since {since(piece.since)}")
-    return "  ".join(part for part in (*parts, piece.note) if part)
+    return f"{where:>5}  {piece.profile}  {_words(piece)}"
+
+
+def _words(held: FleetSlice | Whole) -> str:
+    """State, holder, lease, since when and why, as far as they are known."""
+    lease = f"lease {held.lease}" if held.lease else None
+    when = f"since {since(held.since)}" if held.since else None
+    return "  ".join(part for part in (held.state, held.user, lease, when, held.note) if part)

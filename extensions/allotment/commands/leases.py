@@ -16,7 +16,7 @@ __all__ = ["devices_of", "lease_table", "leases"]
 def leases(
     everything: Annotated[bool, typer.Option("--all", help="Ended ones too.")] = False,
     user: Annotated[str | None, typer.Option(help="Only this person's.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="At most this many.")] = 50,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:

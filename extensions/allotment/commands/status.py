@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
 
@@ -11,7 +11,7 @@ from allotment.commands.leases import lease_table
 from allotment.console import AsJson, DataDir, broker, print_json, screen
 from allotment.errors import AllotmentError, Refused
 from allotment.fleet import Fleet, Part
-from allotment.models import Lease
+from allotment.models import Lease, Me
 
 __all__ = ["status"]
 
@@ -28,32 +28,50 @@ class Service:
     note: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that one call of `status` found out; None and empty where it could not."""
+
+    services: list[Service]
+    fleet: Fleet | None = None
+    sessions: list[Lease] = field(default_factory=list)
+    simulated: bool | None = None
+
+
 def status(as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Services, engine, GPUs and sessions. Exit 1 when something does not work."""
     with broker(data_dir) as client:
-        services, fleet, sessions = _look(client)
+        look = _look(client)
         url = client.settings.hub_url or client.settings.url
     if as_json:
-        print_json(_document(url, services, fleet, sessions))
+        print_json(_document(url, look))
     else:
-        _print(screen(), url, services, fleet, sessions)
-    if any(service.ok is False for service in services):
+        _print(screen(), url, look)
+    if any(service.ok is False for service in look.services):
         raise SystemExit(1)
 
 
-def _look(client: Client) -> tuple[list[Service], Fleet | None, list[Lease]]:
+def _look(client: Client) -> Look:
     hub = _hub(client)
     try:
         health = client.health()
     except AllotmentError as error:
         if not hub.ok:
             raise  # nothing answers at all: one sentence says more than a list of failures
-        return [hub, Service("broker", False, error.sentence)], None, []
-    service = Service("broker", health.ready, f"version {health.version}" if health.ready else "starting")
+        return Look([hub, Service("broker", False, error.sentence)])
+    known = [
+        hub,
+        Service("broker", health.ready, f"version {health.version}" if health.ready else "starting"),
+    ]
     if not health.ready:
-        return [hub, service], None, []
-    fleet = _fleet(client)
-    return [hub, service, *_machine(fleet)], fleet, client.leases(live=True)
+        return Look(known)
+    try:
+        fleet, me = _fleet(client), client.me()
+        return Look(known + _machine(fleet, me), fleet, client.leases(live=True), me.simulated)
+    except AllotmentError:
+        if hub.ok:
+            raise
+        return Look(known)  # without the hub the broker cannot tell whose token this is
 
 
 def _hub(client: Client) -> Service:
@@ -72,10 +90,12 @@ def _fleet(client: Client) -> Fleet | None:
         return None
 
 
-def _machine(fleet: Fleet | None) -> list[Service]:
+def _machine(fleet: Fleet | None, me: Me) -> list[Service]:
+    """Agent and engine. People who are no operators learn what they are, not how they do."""
+    engine = (fleet.engine.name if fleet else None) or me.engine or "unknown"
     if fleet is None:
-        return [Service(name, None, "only operators see it") for name in ("agent", "engine")]
-    engine = fleet.engine.name or ""
+        gpus = "GPUs are simulated (no real card is behind them)" if me.simulated else "only operators see it"
+        return [Service("agent", None, gpus), Service("engine", None, engine)]
     return [_part("agent", fleet.agent, _hardware(fleet)), _part("engine", fleet.engine, engine)]
 
 
@@ -90,29 +110,25 @@ def _hardware(fleet: Fleet) -> str:
     return f"{count}, driver {fleet.driver_version}" if fleet.driver_version else count
 
 
-def _print(
-    console: Console, url: str, services: list[Service], fleet: Fleet | None, sessions: list[Lease]
-) -> None:
+def _print(console: Console, url: str, look: Look) -> None:
     console.print(f"Allotment at {url}", markup=False, soft_wrap=True)
-    for service in services:
+    for service in look.services:
         word, style = _WORDS[service.ok]
         console.print(f"  {service.name:7} [{style}]{word}[/]", end="  ")
         console.print(service.note, markup=False, soft_wrap=True)
-    for gpu in fleet.gpus if fleet else ():
+    for gpu in look.fleet.gpus if look.fleet else ():
         if gpu.problem:
             console.print(f"  GPU {gpu.index} is unusable: {gpu.problem}", style="red", markup=False)
-    count = "1 live session" if len(sessions) == 1 else f"{len(sessions)} live sessions"
-    console.print(f"{count}{':' if sessions else '.'}")
-    if sessions:
-        console.print(lease_table(sessions))
+    count = "1 live session" if len(look.sessions) == 1 else f"{len(look.sessions)} live sessions"
+    console.print(f"{count}{':' if look.sessions else '.'}")
+    if look.sessions:
+        console.print(lease_table(look.sessions))
 
 
-def _document(
-    url: str, services: list[Service], fleet: Fleet | None, sessions: list[Lease]
-) -> dict[str, object]:
+def _document(url: str, look: Look) -> dict[str, object]:
     return {
         "url": url,
-        "services": [asdict(service) for service in services],
-        "simulated": fleet.simulated if fleet else None,
-        "sessions": [lease.model_dump(mode="json", by_alias=True) for lease in sessions],
+        "services": [asdict(service) for service in look.services],
+        "simulated": look.simulated,
+        "sessions": [lease.model_dump(mode="json", by_alias=True) for lease in look.sessions],
     }
