@@ -10,13 +10,16 @@ __all__ = ["Environment"]
 
 
 class Environment(BaseModel):
-    """The whole file. `packages` maps a name to its version, as shown to people."""
+    """The whole file.
+
+    `packages` are the names that people are shown; their versions are read from the built image.
+    `base` is the environment that this one is built upon. `index` is an extra package index a variant.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str
     description: str = ""
-    packages: dict[str, str] = {}
-    variants: tuple[Literal["cpu", "cuda"], ...] = ("cpu",)
-    local: bool = False
-    """Whether the local engine can offer it from the installation's own environment."""
+    packages: tuple[str, ...] = ()
+    base: str | None = None
+    index: dict[Literal["cpu", "cuda"], str] = {}

@@ -1,0 +1,96 @@
+"""`./deploy/down`: stops services and sessions; with --purge removes everything that was made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from allotment_hub.config_loading import ConfigError, load_configuration
+from allotment_hub.host import messages
+from allotment_hub.host.control import running, stop_services
+from allotment_hub.host.errors import HostError
+from allotment_hub.host.layout import running_services
+from allotment_hub.host.options import DownOptions, parse_down
+from allotment_hub.host.purge import purge_docker
+from allotment_hub.host.sessions import count_workloads, end_workloads, stop_through_hub
+from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import Site
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 2 after one clear sentence."""
+    try:
+        return down(parse_down(sys.argv[1:] if argv is None else argv), env=os.environ)
+    except ConfigError as error:
+        print("The configuration cannot be used:", *error.findings, sep="\n  ", file=sys.stderr)
+    except HostError as error:
+        print(f"down: {error}", file=sys.stderr)
+    except OSError as error:
+        print(
+            f"down: {error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+            file=sys.stderr,
+        )
+    except KeyboardInterrupt:
+        print("down: interrupted", file=sys.stderr)
+    return 2
+
+
+def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
+    del env
+    paths = Paths(data=options.data_dir)
+    if not paths.runtime.parent.is_dir():
+        raise HostError(f"{paths.data} holds no Allotment; name its folder with --data-dir.")
+    if options.purge and not options.yes and sys.stdin.isatty():
+        question = f"Remove {paths.data} with all accounts, books and homes?"
+        if not messages.ask(question):
+            raise HostError("nothing was removed.")
+    runtime = _runtime(paths)
+    site = _site(paths)
+    if runtime is not None and not options.keep_sessions and running(paths):
+        stop_through_hub(paths, runtime, messages.say)
+    if running(paths) or running_services(paths):
+        messages.say("Stopping the services")
+        stop_services(paths)
+    else:
+        messages.say("No services run")
+    if runtime is not None:
+        _sessions(options, site, runtime)
+    if options.purge:
+        if runtime is not None and runtime.engine == "docker":
+            purge_docker(site, runtime)
+        shutil.rmtree(paths.data)
+        messages.say(f"Removed {paths.data}")
+    return 0
+
+
+def _sessions(options: DownOptions, site: Site, runtime: Runtime) -> None:
+    if not options.keep_sessions:
+        end_workloads(site, runtime, messages.say)
+        return
+    count = count_workloads(site, runtime)
+    if count:
+        messages.say(f"{count} sessions go on; ./deploy/up finds them again")
+
+
+def _runtime(paths: Paths) -> Runtime | None:
+    try:
+        return Runtime.model_validate_json(paths.runtime.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _site(paths: Paths) -> Site:
+    """A broken configuration must not keep anybody from stopping it."""
+    try:
+        return load_configuration(site=paths.site, catalog=paths.catalog)[0]
+    except ConfigError:
+        return Site()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""What `up` and `down` print and ask."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from allotment_hub.host.checkout import CHECKOUT
+from allotment_hub.host.connection import Connection
+from allotment_hub.host.prepare import Plan
+from allotment_hub.paths import Paths
+
+__all__ = ["ask", "finished", "say"]
+
+
+def say(text: str) -> None:
+    """One line of progress, at once even into a pipe."""
+    print(f"· {text}", flush=True)
+
+
+def ask(question: str) -> bool:
+    """A yes or no; anything but y is no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    except (EOFError, KeyboardInterrupt):
+        print(flush=True)
+        return False
+
+
+def finished(connection: Connection, plan: Plan, paths: Paths, *, detach: bool) -> None:
+    """Where it is, how to sign in, where data and logs lie, what to do next."""
+    simulated = plan.runtime.gpus.startswith("sim:")
+    allot = os.path.relpath(CHECKOUT / ".venv" / "bin" / "allot")
+    lines = [
+        "",
+        f"  Allotment is ready: {connection.hub_url}",
+        "",
+        f"  Sign in as          {connection.user:<6} {connection.user_password}",
+        f"  Operator            {connection.admin_user:<6} {connection.admin_password}",
+        f"                      (also in {paths.connection})",
+        f"  Data and logs       {paths.data}, {paths.logs}",
+        f"  Command             {allot} status",
+    ]
+    if simulated:
+        lines += [
+            "",
+            f"  The GPUs are simulated: {plan.runtime.gpus[4:]}.",
+            "  Real GPUs           install NVIDIA's driver; ./deploy/up then finds them (MIG: as root)",
+        ]
+    if plan.runtime.engine == "local":
+        lines += ["  Docker              images/build minimal pytorch && ./deploy/up --engine docker"]
+    lines += ["", f"  Stop                {'./deploy/down' if detach else 'Ctrl-C, or ./deploy/down'}", ""]
+    print("\n".join(lines), flush=True)
+    sys.stdout.flush()

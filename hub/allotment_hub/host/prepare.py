@@ -1,0 +1,144 @@
+"""Everything `up` decides before the first process starts: runtime.json and host.json."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from allotment_hub.catalog import Catalog
+from allotment_hub.host.checkout import CHECKOUT, code_stamp, version
+from allotment_hub.host.docker_host import DockerHost
+from allotment_hub.host.engine import EngineChoice, choose_engine
+from allotment_hub.host.errors import HostError
+from allotment_hub.host.files import write_private
+from allotment_hub.host.hardware import GpuChoice, choose_gpus
+from allotment_hub.host.layout import installation_id, running_services
+from allotment_hub.host.node import ensure_proxy, find_node
+from allotment_hub.host.options import UpOptions
+from allotment_hub.host.ports import choose_ports, require_port
+from allotment_hub.host.settings import HostSettings
+from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import Site
+
+__all__ = ["Plan", "make_plan"]
+
+PREFIX = "/services/allotment/"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will run, not yet written down; `notes` are the sentences to print."""
+
+    settings: HostSettings
+    runtime: Runtime
+    notes: tuple[str, ...]
+
+    def save(self, paths: Paths) -> None:
+        self.settings.save(paths.data)
+        write_private(paths.runtime, self.runtime.model_dump_json(indent=2) + "\n")
+
+
+def make_plan(
+    options: UpOptions, *, paths: Paths, site: Site, catalog: Catalog, say: Callable[[str], None]
+) -> Plan:
+    """Detect engine and hardware, choose ports and addresses. `HostError` when it cannot work."""
+    gpus = choose_gpus(options.gpus)
+    installation = installation_id(paths)
+    docker = DockerHost(
+        settings=site.docker, installation=installation, version=version(), real_gpus=gpus.gpus == "nvml"
+    )
+    engine = choose_engine(options, catalog, docker, checkout=CHECKOUT)
+    node = find_node()
+    script = ensure_proxy(CHECKOUT / "deploy" / "proxy", node, say)
+    settings = _settings(options, paths=paths, engine=engine, node=node.node, script=script)
+    runtime = _runtime(
+        options, site=site, settings=settings, engine=engine, gpus=gpus, installation=installation
+    )
+    runtime = runtime.model_copy(update={"agent_socket": str(paths.agent_socket)})
+    return Plan(settings=settings, runtime=runtime, notes=(engine.sentence, gpus.sentence))
+
+
+def _settings(
+    options: UpOptions, *, paths: Paths, engine: EngineChoice, node: str, script: Path
+) -> HostSettings:
+    host = engine.inner_host
+    hub, broker, proxy_api = _inner_ports(options, paths=paths, host=host)
+    return HostSettings(
+        bind=options.bind,
+        port=options.port,
+        inner_host=host,
+        hub_port=hub,
+        broker_port=broker,
+        proxy_api_port=proxy_api,
+        tls_cert=str(options.tls_cert) if options.tls_cert else None,
+        tls_key=str(options.tls_key) if options.tls_key else None,
+        node=node,
+        proxy_script=str(script),
+        code=code_stamp(),
+    )
+
+
+def _inner_ports(options: UpOptions, *, paths: Paths, host: str) -> tuple[int, int, int]:
+    """The ports of the last time when they can be used again: running sessions know them."""
+    old = HostSettings.load(paths.data)
+    ours = set(running_services(paths))
+    if not (old is not None and "proxy" in ours and (old.bind, old.port) == (options.bind, options.port)):
+        require_port(options.bind, options.port, option="--port")
+    if old is None or old.inner_host != host:
+        hub, broker, proxy_api = choose_ports(host, 3, avoid=frozenset({options.port}))
+        return hub, broker, proxy_api
+    for service, address, port in (
+        ("hub", host, old.hub_port),
+        ("broker", host, old.broker_port),
+        ("proxy", "127.0.0.1", old.proxy_api_port),
+    ):
+        if service not in ours:
+            _require_inner(address, port, paths)
+    return old.hub_port, old.broker_port, old.proxy_api_port
+
+
+def _require_inner(host: str, port: int, paths: Paths) -> None:
+    try:
+        require_port(host, port, option="--port")
+    except HostError:
+        raise HostError(
+            f"Port {port} on {host}, which sessions may know, is in use by another program; stop it, or "
+            f"remove {paths.runtime.parent / 'host.json'} to choose anew (sessions lose their connection)."
+        ) from None
+
+
+def _runtime(
+    options: UpOptions,
+    *,
+    site: Site,
+    settings: HostSettings,
+    engine: EngineChoice,
+    gpus: GpuChoice,
+    installation: str,
+) -> Runtime:
+    hub_api = f"http://{settings.inner_host}:{settings.hub_port}/hub/api"
+    return Runtime(
+        installation=installation,
+        engine="docker" if engine.engine == "docker" else "local",
+        gpus=gpus.gpus,
+        public_url=(site.public_url or _public_url(settings)).rstrip("/"),
+        hub_api_url=hub_api,
+        broker_host=settings.inner_host,
+        broker_port=settings.broker_port,
+        broker_url_for_workloads=f"http://{settings.inner_host}:{settings.broker_port}{PREFIX}",
+        hub_api_url_for_workloads=hub_api,
+        proxy_api_url=f"http://127.0.0.1:{settings.proxy_api_port}",
+        agent_socket="",
+        environments=dict(engine.environments),
+        trust_users=options.trust_users or site.local.trust_users,
+    )
+
+
+def _public_url(settings: HostSettings) -> str:
+    """As people would type it: the machine's name where it listens on every address."""
+    if settings.bind not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return settings.local_url
+    return f"{'https' if settings.tls_cert else 'http'}://{socket.getfqdn()}:{settings.port}"

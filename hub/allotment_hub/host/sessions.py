@@ -1,0 +1,72 @@
+"""Sessions of this installation: how many run, and ending them all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.docker import DockerEngine
+from allotment_spawner.engines.local import LocalEngine
+
+from allotment_hub.host.accounts import Accounts
+from allotment_hub.host.errors import HostError
+from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import Site
+
+__all__ = ["count_workloads", "end_workloads", "stop_through_hub"]
+
+LIMIT_S = 60.0
+
+
+def stop_through_hub(paths: Paths, runtime: Runtime, say: Callable[[str], None]) -> None:
+    """Ask the hub to end every session, so that books and routes are closed in order; wait for it."""
+    token = (paths.secrets / "admin").read_text(encoding="utf-8").strip()
+    accounts = Accounts(api_url=runtime.hub_api_url, token=token)
+    try:
+        for name, server in accounts.servers():
+            say(f"Stopping the session of {name}{f' ({server})' if server else ''}")
+            accounts.stop_server(name, server)
+        limit = time.monotonic() + LIMIT_S
+        while accounts.servers() and time.monotonic() < limit:
+            time.sleep(0.2)
+    except HostError as error:
+        say(f"{error} Its sessions are ended directly.")
+
+
+def count_workloads(site: Site, runtime: Runtime) -> int | None:
+    """How many sessions the engine has; None when it does not answer."""
+    return asyncio.run(_count(_engine(site, runtime)))
+
+
+def end_workloads(site: Site, runtime: Runtime, say: Callable[[str], None]) -> None:
+    """End what the engine still has; `HostError` when it does not answer."""
+    try:
+        ended = asyncio.run(_end(_engine(site, runtime), grace_s=site.policies.stop_grace_s))
+    except EngineUnavailable as error:
+        raise HostError(f"{error.sentence} {error.next_step}") from None
+    if ended:
+        say(f"Ended {ended} sessions")
+
+
+def _engine(site: Site, runtime: Runtime) -> Engine:
+    if runtime.engine == "docker":
+        return DockerEngine(installation=runtime.installation, base_url=site.docker.socket)
+    return LocalEngine(installation=runtime.installation)
+
+
+async def _count(engine: Engine) -> int | None:
+    try:
+        return len(await engine.observe())
+    except EngineUnavailable:
+        return None
+
+
+async def _end(engine: Engine, *, grace_s: float) -> int:
+    found = await engine.observe()
+    for workload in found:
+        await engine.stop(workload.engine_ref, grace_s=grace_s)
+    return len(found)

@@ -1,0 +1,180 @@
+"""`./deploy/up`: checks, prepares, starts the supervisor, waits until a session could start, says where."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import FrameType
+
+from allotment_hub.config_loading import ConfigError, load_configuration
+from allotment_hub.host import messages
+from allotment_hub.host.accounts import Accounts
+from allotment_hub.host.backup import back_up, migrate_hub
+from allotment_hub.host.checkout import CHECKOUT, code_stamp
+from allotment_hub.host.checks import check_data_dir, check_tls
+from allotment_hub.host.connection import Connection, make_password
+from allotment_hub.host.control import running, start_supervisor, stop_services
+from allotment_hub.host.errors import HostError
+from allotment_hub.host.layout import lay_out
+from allotment_hub.host.lock import Lock
+from allotment_hub.host.options import UpOptions, parse_up
+from allotment_hub.host.prepare import PREFIX, Plan, make_plan
+from allotment_hub.host.sessions import count_workloads, end_workloads, stop_through_hub
+from allotment_hub.host.settings import HostSettings
+from allotment_hub.host.specs import base_env
+from allotment_hub.host.waiting import wait_for_services, wait_for_sessions
+from allotment_hub.paths import Paths
+
+__all__ = ["main"]
+
+Say = Callable[[str], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 2 after one clear sentence."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # until it runs, each undoes what was begun
+    try:
+        return up(parse_up(sys.argv[1:] if argv is None else argv), env=os.environ, say=messages.say)
+    except ConfigError as error:
+        print("The configuration cannot be used:", *error.findings, sep="\n  ", file=sys.stderr)
+    except HostError as error:
+        print(f"up: {error}", file=sys.stderr)
+    except OSError as error:
+        print(
+            f"up: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr
+        )
+    except KeyboardInterrupt:
+        print("up: interrupted; nothing was left running", file=sys.stderr)
+    return 2
+
+
+def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
+    paths = Paths(data=options.data_dir)
+    check_data_dir(paths)
+    if options.tls_cert and options.tls_key:
+        check_tls(options.tls_cert, options.tls_key)
+    secrets = lay_out(paths, defaults=CHECKOUT / "deploy" / "config")
+    lock = Lock(paths.runtime.parent / "up.lock")
+    if not lock.take():
+        raise HostError(f"Another ./deploy/up is at work in {paths.data}; wait for it.")
+    try:
+        if running(paths) and not _outdated(paths, say):
+            return _already(paths, say)
+        plan = _start(options, paths=paths, secrets=secrets, env=env, say=say)
+    finally:
+        lock.release()
+    connection = Connection.load(paths.connection)
+    if connection is not None:
+        messages.finished(connection, plan, paths, detach=options.detach)
+    return 0 if options.detach else _stay(paths, plan, yes=options.yes, say=say)
+
+
+def _already(paths: Paths, say: Say) -> int:
+    settings = HostSettings.load(paths.data)
+    connection = Connection.load(paths.connection)
+    where = connection.hub_url if connection else settings.local_url if settings else "its address"
+    say(f"Allotment runs already: {where}")
+    say(f"To change its options, stop it first: ./deploy/down --keep-sessions (data: {paths.data})")
+    return 0
+
+
+def _outdated(paths: Paths, say: Say) -> bool:
+    """Whether what runs is another version of the code than this checkout's; if so it is stopped."""
+    settings = HostSettings.load(paths.data)
+    if settings is not None and settings.code == code_stamp():
+        return False
+    say("Updating: the services restart, sessions go on")
+    stop_services(paths)
+    return True
+
+
+def _start(
+    options: UpOptions, *, paths: Paths, secrets: Mapping[str, str], env: Mapping[str, str], say: Say
+) -> Plan:
+    site, catalog = load_configuration(site=paths.site, catalog=paths.catalog)
+    old = HostSettings.load(paths.data)
+    plan = make_plan(options, paths=paths, site=site, catalog=catalog, say=say)
+    for note in plan.notes:
+        say(note)
+    plan.save(paths)
+    if old is not None and old.code != plan.settings.code:
+        folder = back_up(paths, old_code=old.code, now=datetime.now(UTC))
+        if folder is not None:
+            say(f"Databases backed up to {folder}")
+            migrate_hub(paths, env=base_env(env))
+    say("Starting the services")
+    try:
+        start_supervisor(paths, dict(env))
+        wait_for_services(paths, say)
+        wait_for_sessions(plan.settings, token=secrets["admin"])
+        _first_accounts(plan, paths=paths, token=secrets["admin"])
+    except BaseException:
+        stop_services(paths)
+        raise
+    return plan
+
+
+def _first_accounts(plan: Plan, *, paths: Paths, token: str) -> None:
+    """connection.json; the two accounts get passwords once, when there is no connection.json yet."""
+    old = Connection.load(paths.connection)
+    passwords = (old.admin_password, old.user_password) if old else (make_password(), make_password())
+    connection = Connection(
+        hub_url=plan.runtime.public_url,
+        broker_url=plan.runtime.public_url + PREFIX,
+        admin_user="admin",
+        admin_password=passwords[0],
+        user="demo",
+        user_password=passwords[1],
+        admin_token=token,
+    )
+    if old is None:
+        accounts = Accounts(api_url=plan.runtime.hub_api_url, token=token)
+        accounts.put(connection.admin_user, connection.admin_password)
+        accounts.put(connection.user, connection.user_password)
+    connection.save(paths.connection)
+
+
+def _stay(paths: Paths, plan: Plan, *, yes: bool, say: Say) -> int:
+    """In the foreground until Ctrl-C, a signal, or the supervisor's end (`down` in another terminal)."""
+    asked = threading.Event()
+    ending = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            asked.set()
+        ending.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    while not ending.wait(1.0):
+        if not running(paths):
+            say("The services were stopped")
+            return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _finish(paths, plan, ask=asked.is_set() and not yes, say=say)
+    return 0
+
+
+def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
+    site, _ = load_configuration(site=paths.site, catalog=paths.catalog)
+    count = count_workloads(site, plan.runtime)
+    stop = (
+        bool(count) and ask and sys.stdin.isatty() and messages.ask(f"{count} sessions run. Stop them, too?")
+    )
+    if stop:
+        stop_through_hub(paths, plan.runtime, say)
+    say("Stopping the services")
+    stop_services(paths)
+    if stop:
+        end_workloads(site, plan.runtime, say)
+    elif count:
+        say(f"{count} sessions go on; ./deploy/up finds them again, ./deploy/down ends them")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
