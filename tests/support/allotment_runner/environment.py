@@ -68,7 +68,8 @@ def ensure_node_packages() -> None:
         lock = folder / "package-lock.json"
         if not lock.exists():
             continue
-        digest = _digest([lock, folder / "package.json"])
+        # The same stamp as `up` writes, so that neither undoes what the other installed.
+        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
         stamp = folder / "node_modules" / ".allotment-stamp"
         if stamp.exists() and stamp.read_text() == digest:
             continue
