@@ -21,6 +21,7 @@ SERVICE_SCOPE = f"access:services!service={SERVICE}"
 ACT_AS = "custom:allotment:act-as"
 BROKER_SCOPES = ("list:users", "read:servers", "delete:servers", "read:groups", "read:users:groups")
 """What the broker's token may do at the hub; never tokens, never admin."""
+PREFIX = f"/services/{SERVICE}/"
 DAY_S = 86400
 PULL_ALLOWANCE_S = 3600
 TEMPLATES = Path(__file__).parent / "hub_templates"
@@ -36,7 +37,7 @@ def configure(c: Any, *, paths: Paths) -> None:
     _configure_sign_in(c, paths=paths, site=site)
     _configure_roles(c)
     _configure_broker_service(c, paths=paths, runtime=runtime)
-    _configure_servers(c, site=site, runtime=runtime)
+    _configure_servers(c, paths=paths, site=site, runtime=runtime)
 
 
 def read_runtime(paths: Paths) -> Runtime:
@@ -131,7 +132,7 @@ def _configure_broker_service(c: Any, *, paths: Paths, runtime: Runtime) -> None
     ]
 
 
-def _configure_servers(c: Any, *, site: Site, runtime: Runtime) -> None:
+def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) -> None:
     """Limits are the broker's: the hub's own would answer a waiting queue with 429."""
     c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.active_server_limit = 0
@@ -139,10 +140,25 @@ def _configure_servers(c: Any, *, site: Site, runtime: Runtime) -> None:
     c.JupyterHub.named_server_limit_per_user = 0
     limits = site.policies
     c.Spawner.start_timeout = limits.wait_limit_s + limits.start_limit_s + PULL_ALLOWANCE_S
+    c.GpuSpawnerMixin.broker_url = f"http://{runtime.broker_host}:{runtime.broker_port}{PREFIX}"
+    c.GpuSpawnerMixin.broker_token_file = str(paths.secrets / "hub-to-broker")
+    c.GpuSpawnerMixin.installation = runtime.installation
+    c.GpuSpawnerMixin.wait_limit = float(limits.wait_limit_s)
+    c.GpuSpawnerMixin.ready_limit = limits.start_limit_s * 0.8  # before the broker's own limit
+    c.GpuSpawnerMixin.stop_grace = float(limits.stop_grace_s)
     c.Spawner.http_timeout = 60
     c.Spawner.disable_user_config = True
     c.Spawner.default_url = "/lab"
     c.JupyterHub.spawner_class = f"allotment-{runtime.engine}"
+    if runtime.engine == "docker":
+        c.DockerSpawner.client_kwargs = {"base_url": site.docker.socket}
+        c.DockerSpawner.network_name = site.docker.network
+        c.DockerSpawner.use_internal_ip = True
+        c.GpuDockerSpawner.home = site.docker.home
+        c.GpuDockerSpawner.request_devices = runtime.request_devices
+    else:
+        c.GpuLocalSpawner.homes_dir = str(paths.homes)
+        c.GpuLocalSpawner.logs_dir = str(paths.logs / "sessions")
 
 
 def _origin(url: str) -> str:

@@ -52,3 +52,5 @@ class Runtime(BaseModel):
     agent_socket: str
     environments: dict[str, EnvironmentImage]
     trust_users: bool = False
+    request_devices: Literal["nvidia", "cdi", "env"] = "env"
+    """How Docker is asked for a device; "env" passes variables only (simulated devices)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import docker
 from allotment_spawner.launch.names import LABEL_INSTALLATION
@@ -15,9 +15,10 @@ from allotment_hub.host.environments import FoundImage
 from allotment_hub.host.ports import can_listen
 from allotment_hub.site import DockerSettings
 
-__all__ = ["DockerHost", "DockerProblem"]
+__all__ = ["CDI_FOLDER", "DockerHost", "DockerProblem"]
 
 LABEL_PACKAGES = "allotment.packages"
+CDI_FOLDER = "/var/run/cdi"
 
 
 class DockerProblem(Exception):
@@ -51,6 +52,24 @@ class DockerHost:
             raise _silent(error) from None
         finally:
             client.close()
+
+    def request_devices(self, *, cdi_written: bool) -> Literal["nvidia", "cdi", "env"]:
+        """What the engine has: CDI where it reads the entries that the agent writes, else NVIDIA's driver.
+
+        Simulated devices exist in neither, so they are only named in the environment.
+        """
+        if self._settings.request_devices != "auto":
+            return self._settings.request_devices
+        if not self._real_gpus:
+            return "env"
+        client = self._client()
+        try:
+            info = client.info()
+        except (DockerException, RequestException) as error:
+            raise _silent(error) from None
+        finally:
+            client.close()
+        return "cdi" if cdi_written and CDI_FOLDER in (info.get("CDISpecDirs") or []) else "nvidia"
 
     def gateway(self) -> str:
         """Address of our bridge on this host; the network is made when there is none.

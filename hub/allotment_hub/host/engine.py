@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from allotment_hub.catalog import Catalog
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
@@ -29,6 +31,7 @@ class EngineChoice:
     inner_host: str
     environments: Mapping[str, EnvironmentImage]
     sentence: str
+    request_devices: Literal["nvidia", "cdi", "env"] = "env"
 
 
 def choose_engine(
@@ -41,6 +44,7 @@ def choose_engine(
             images = docker.images(list(descriptions))
             _require_image(images)
             gateway = docker.gateway()
+            request = docker.request_devices(cdi_written=os.geteuid() == 0)
         except DockerProblem as problem:
             if options.engine == "docker":
                 raise HostError(str(problem)) from None
@@ -51,6 +55,7 @@ def choose_engine(
                 inner_host=gateway,
                 environments=docker_environments(descriptions, images),
                 sentence=f"Sessions run in Docker ({', '.join(name for name in images if images[name])}).",
+                request_devices=request,
             )
     else:
         why = ""

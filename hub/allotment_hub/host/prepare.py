@@ -55,9 +55,14 @@ def make_plan(
     script = ensure_proxy(CHECKOUT / "deploy" / "proxy", node, say)
     settings = _settings(options, paths=paths, engine=engine, node=node.node, script=script)
     runtime = _runtime(
-        options, site=site, settings=settings, engine=engine, gpus=gpus, installation=installation
+        options,
+        paths=paths,
+        site=site,
+        settings=settings,
+        engine=engine,
+        gpus=gpus,
+        installation=installation,
     )
-    runtime = runtime.model_copy(update={"agent_socket": str(paths.agent_socket)})
     return Plan(settings=settings, runtime=runtime, notes=(engine.sentence, gpus.sentence))
 
 
@@ -113,6 +118,7 @@ def _require_inner(host: str, port: int, paths: Paths) -> None:
 def _runtime(
     options: UpOptions,
     *,
+    paths: Paths,
     site: Site,
     settings: HostSettings,
     engine: EngineChoice,
@@ -131,9 +137,10 @@ def _runtime(
         broker_url_for_workloads=f"http://{settings.inner_host}:{settings.broker_port}{PREFIX}",
         hub_api_url_for_workloads=hub_api,
         proxy_api_url=f"http://127.0.0.1:{settings.proxy_api_port}",
-        agent_socket="",
+        agent_socket=str(paths.agent_socket),
         environments=dict(engine.environments),
         trust_users=options.trust_users or site.local.trust_users,
+        request_devices=engine.request_devices,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import allotment_hub
+from allotment_hub.host.docker_host import CDI_FOLDER
 from allotment_hub.host.probes import Probe, http_probe, socket_probe
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.paths import Paths
@@ -119,7 +120,7 @@ def agent_argv(paths: Paths, runtime: Runtime) -> tuple[str, ...]:
         runtime.gpus,
     ]
     if runtime.gpus == "nvml" and runtime.engine == "docker" and os.geteuid() == 0:
-        argv += ["--cdi-dir", "/var/run/cdi"]
+        argv += ["--cdi-dir", CDI_FOLDER]
     return tuple(argv)
 
 
