@@ -6,11 +6,13 @@ from typing import Any
 
 from allotment_spawner.wire import Problem
 from fastapi import APIRouter, FastAPI
+from fastapi.staticfiles import StaticFiles
 
 from allotment_hub.broker import problems
 from allotment_hub.broker.middleware import AccessLog, BoundedBody, SecurityHeaders
-from allotment_hub.broker.routes import choices, fleet, health, lease_steps, leases, sign_in
+from allotment_hub.broker.routes import choices, fleet, health, lease_steps, leases, pages, sign_in
 from allotment_hub.broker.routes.context import PREFIX, Context
+from allotment_hub.dashboard.render import STATIC
 
 __all__ = ["API", "create_app"]
 
@@ -28,13 +30,15 @@ def create_app(context: Context) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.context = context
-    problems.install(app)
+    problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
     for module in (lease_steps, leases, choices, fleet):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)
     app.include_router(sign_in.router, prefix=PREFIX)
+    app.include_router(pages.router, prefix=PREFIX)
+    app.mount(f"{PREFIX}/static", StaticFiles(directory=STATIC), name="static")
     _describe_problems(app)
     # The last one added is the outermost.
     app.add_middleware(BoundedBody)

@@ -20,7 +20,7 @@ from allotment_hub.broker.app import create_app
 from allotment_hub.broker.auth import Auth
 from allotment_hub.broker.browser_sessions import BrowserSessions, SignInSeal
 from allotment_hub.broker.hub_client import HubClient
-from allotment_hub.broker.routes.context import Context
+from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.broker.services.facade import Broker
 from allotment_hub.broker.services.factory import build_broker
 from allotment_hub.broker.serving import Server, bind
@@ -28,6 +28,7 @@ from allotment_hub.broker.settings import Settings, load_settings
 from allotment_hub.broker.streams import Streams
 from allotment_hub.broker.token_answers import TokenAnswers
 from allotment_hub.config_loading import ConfigError
+from allotment_hub.dashboard.render import Pages
 
 __all__ = ["build_context", "engines_for", "main", "serve"]
 
@@ -120,6 +121,16 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         sessions=BrowserSessions(clock=clock),
         operators_group=settings.site.sign_in.operators_group,
     )
+    simulated = settings.runtime.gpus.startswith("sim:")
+    release = version("allotment-hub")
+    pages = Pages(
+        title=settings.site.title,
+        currency=settings.site.currency,
+        engine=settings.runtime.engine,
+        simulated=simulated,
+        prefix=PREFIX,
+        version=release,
+    )
     return Context(
         leases=broker.leases,
         fleet=broker.fleet,
@@ -129,12 +140,13 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         auth=auth,
         seal=SignInSeal(clock=clock),
         streams=Streams(),
-        simulated=settings.runtime.gpus.startswith("sim:"),
+        pages=pages,
+        simulated=simulated,
         title=settings.site.title,
         currency=settings.site.currency,
         engine=settings.runtime.engine,
         public_url=settings.runtime.public_url,
-        version=version("allotment-hub"),
+        version=release,
     )
 
 

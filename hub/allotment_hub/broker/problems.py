@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -12,7 +12,7 @@ from allotment_spawner.core.errors import Refusal
 from allotment_spawner.wire import Problem
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from allotment_hub.broker.services.ports import HubUnavailable
@@ -190,14 +190,18 @@ def refusal_of(error: Exception) -> Refusal:
     )
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of `app`, expected or not, a problem."""
+def install(app: FastAPI, *, page: Callable[[Problem], str], api_prefix: str) -> None:
+    """Make every error of `app`, expected or not, a problem: JSON, or outside the API `page`'s HTML for
+    a browser."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        refusal = refusal_of(error)
+        path = request.url.path
+        if isinstance(refusal, _Unexpected):
+            _log.error("unexpected error", extra={"path": path[:300]}, exc_info=error)
+        if "text/html" in request.headers.get("accept", "") and not path.startswith(api_prefix):
+            return HTMLResponse(page(problem_of(refusal)), status_code=status_of(refusal))
+        return response_of(refusal, error.headers if isinstance(error, HTTPException) else None)
+
     for kind in (Refusal, HubUnavailable, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _answer)
-
-
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    refusal = refusal_of(error)
-    if isinstance(refusal, _Unexpected):
-        _log.error("unexpected error", extra={"path": request.url.path[:300]}, exc_info=error)
-    return response_of(refusal, error.headers if isinstance(error, HTTPException) else None)
+        app.add_exception_handler(kind, answer)

@@ -16,6 +16,7 @@ from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE, NotReady
 from allotment_hub.broker.services.facade import ChangesApi, ExplainerApi, FleetApi, LeasesApi
 from allotment_hub.broker.streams import Streams
+from allotment_hub.dashboard.render import Pages
 
 __all__ = [
     "ONLY_OPERATORS",
@@ -51,6 +52,7 @@ class Context:
     auth: Auth
     seal: SignInSeal
     streams: Streams
+    pages: Pages
     simulated: bool
     title: str
     currency: str

@@ -1,0 +1,90 @@
+"""Writes the dashboard's pages out of what the broker's services answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from allotment_spawner.wire import EnvironmentView, FlavorView, LeaseView, Problem
+
+from allotment_hub.dashboard import board, machine, words
+
+__all__ = ["STATIC", "BoardData", "Pages"]
+
+HERE: Final = Path(__file__).parent
+STATIC: Final = HERE / "static"
+
+
+@dataclass(frozen=True, slots=True)
+class BoardData:
+    """`fleet` is the fleet view as plain data, None for people who are no operators.
+    `explanations`: lease id -> explanation (`sentence`, `help`) of those that wait."""
+
+    leases: Sequence[LeaseView]
+    flavors: Sequence[FlavorView]
+    environments: Sequence[EnvironmentView]
+    explanations: Mapping[str, Any]
+    fleet: Mapping[str, Any] | None
+
+
+class Pages:
+    """Every value is escaped; templates hold no script and no style."""
+
+    def __init__(
+        self, *, title: str, currency: str, engine: str, simulated: bool, prefix: str, version: str
+    ) -> None:
+        self._currency = currency
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters["utc"] = words.utc
+        self._environment.filters["iso"] = _iso
+        self._environment.globals["site"] = {
+            "title": title,
+            "engine": engine,
+            "simulated": simulated,
+            "prefix": prefix,
+            "version": version,
+        }
+
+    def page(self, data: BoardData, *, person: str, csrf: str) -> str:
+        """The whole page; `csrf` is what its script sends back in a header."""
+        return self._write("page.html", person=person, csrf=csrf, **self._board(data))
+
+    def board(self, data: BoardData) -> str:
+        """Only the part that changes."""
+        return self._write("board.html", **self._board(data))
+
+    def refusal(self, problem: Problem) -> str:
+        return self._write("refusal.html", problem=problem, person=None)
+
+    def _board(self, data: BoardData) -> dict[str, Any]:
+        return {
+            "sessions": board.sessions(
+                data.leases,
+                flavors=data.flavors,
+                environments=data.environments,
+                explanations=data.explanations,
+                currency=self._currency,
+            ),
+            "ended": board.ended_sessions(data.leases, flavors=data.flavors),
+            "choices": board.choices(data.flavors),
+            "machine": data.fleet,
+            "gpus": machine.cards(data.fleet) if data.fleet else [],
+            "findings": machine.findings(data.fleet) if data.fleet else [],
+        }
+
+    def _write(self, template: str, **values: Any) -> str:
+        return self._environment.get_template(template).render(**values)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

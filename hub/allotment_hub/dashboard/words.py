@@ -1,0 +1,68 @@
+"""How the dashboard says things: money, memory, states, reasons."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from allotment_spawner.core.lease import EndReason, LeaseState
+
+__all__ = ["END_WORDS", "STATE_WORDS", "gigabytes", "price", "server_label", "utc", "wait"]
+
+STATE_WORDS: Final[dict[LeaseState, str]] = {
+    LeaseState.QUEUED: "Waiting",
+    LeaseState.GRANTED: "Starting",
+    LeaseState.ACTIVE: "Running",
+    LeaseState.ENDING: "Stopping",
+    LeaseState.ENDED: "Ended",
+}
+END_WORDS: Final[dict[EndReason, str]] = {
+    EndReason.STOPPED: "stopped",
+    EndReason.CANCELLED: "cancelled",
+    EndReason.REFUSED: "refused",
+    EndReason.WAIT_LIMIT: "waited longer than allowed",
+    EndReason.ABANDONED: "nobody was waiting any more",
+    EndReason.START_FAILED: "did not start",
+    EndReason.GRANT_EXPIRED: "did not start in time",
+    EndReason.REPLACED: "replaced by a newer start",
+    EndReason.WORKLOAD_EXITED: "the server exited",
+    EndReason.ENGINE_STOPPED: "the engine was stopped",
+    EndReason.NODE_RESTARTED: "the machine restarted",
+    EndReason.DEVICE_MISMATCH: "it saw another device than its own",
+}
+
+
+def price(amount: Decimal, currency: str) -> str:
+    """ "0.40 credits per hour": at least two places, no digit lost, no needless zeros."""
+    whole, _, rest = format(amount, "f").partition(".")
+    rest = rest.rstrip("0").ljust(2, "0")
+    return f"{whole}.{rest} {currency} per hour"
+
+
+def gigabytes(size: object) -> str | None:
+    """Bytes as "80 GB" (GPUs and memory are sold in powers of 2); None stays unknown."""
+    if not isinstance(size, int) or size <= 0:
+        return None
+    amount = size / 2**30
+    return f"{amount:.0f} GB" if amount >= 10 or amount == int(amount) else f"{amount:.1f} GB"
+
+
+def server_label(server: str) -> str:
+    return server or "Default server"
+
+
+def utc(moment: datetime | None) -> str | None:
+    """For readers without scripts; the page's script shows local time with its zone."""
+    return None if moment is None else moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def wait(seconds: float | None) -> str | None:
+    """ "about 5 min"; None is unknown."""
+    if seconds is None:
+        return None
+    if seconds < 90:
+        return "about a minute"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min"
+    return f"about {round(seconds / 3600)} h"
