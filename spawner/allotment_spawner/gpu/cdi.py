@@ -84,7 +84,7 @@ class CdiEntries:
             stream.flush()
             os.fsync(stream.fileno())
         scratch.chmod(0o644)
-        os.replace(scratch, target)
+        scratch.replace(target)
 
     def remove(self, uuid: str) -> None:
         """Gone already is no error."""
@@ -103,7 +103,10 @@ class CdiEntries:
     def _content(self, device: CdiDevice) -> dict[str, Any]:
         base = self._base()
         instance, compute = capability_minors(device, self._capabilities)
-        nodes = [f"/dev/nvidia{device.gpu_minor}", *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in (instance, compute))]
+        nodes = [
+            f"/dev/nvidia{device.gpu_minor}",
+            *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in (instance, compute)),
+        ]
         shared = base.get("containerEdits") or {
             "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}]
         }

@@ -60,7 +60,7 @@ class Journal:
         except ValidationError:
             # Unreadable (edited by hand, or of a newer version): nothing counts as ours then, so
             # nothing is destroyed; the broker adopts what it leases. The old file is kept beside.
-            os.replace(self._path, self._path.with_suffix(".unreadable"))
+            self._path.replace(self._path.with_suffix(".unreadable"))
             return _Content()
 
     def boot(self, boot_id: str) -> None:
@@ -106,7 +106,7 @@ class Journal:
             self._sync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(scratch, self._path)
+        scratch.replace(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             self._sync(folder)

@@ -96,7 +96,7 @@ class Partitioner:
         self._journal.begin(change)
         self._on_step("destroy:begun")
         try:
-            self._remove(target, change, there)
+            self._remove(change, there)
         except self._nvml.NVMLError as error:
             raise self._failed(target, change, error) from error
 
@@ -135,7 +135,7 @@ class Partitioner:
             self._journal.finish(change, owned=True)
         else:
             try:
-                self._remove(target, change, there)
+                self._remove(change, there)
             except self._nvml.NVMLError as error:
                 if not is_code(error, self._nvml, "IN_USE") or not there.computes:
                     raise
@@ -172,7 +172,7 @@ class Partitioner:
         self._on_step("ensure:entry written")
         return Slice(uuid, there.profile.name, there.start, there.size, there.instance_id, ours=True)
 
-    def _remove(self, target: _Target, change: Change, there: Instance) -> None:
+    def _remove(self, change: Change, there: Instance) -> None:
         uuids = [change.uuid, *(uuid for _, _, uuid in there.computes)]
         for uuid in uuids:
             # Before the hardware: no container may be created on a device that is going.
@@ -211,7 +211,9 @@ class Partitioner:
             return again
         return refusal
 
-    def _holders(self, target: _Target, there: Instance | None, *, board_too: bool) -> list[tuple[int, str | None]]:
+    def _holders(
+        self, target: _Target, there: Instance | None, *, board_too: bool
+    ) -> list[tuple[int, str | None]]:
         """(pid, name) of processes on the slice, and of those on the board itself if asked."""
         places = {(there.instance_id, ci_id) for _, ci_id, _ in there.computes} if there else set()
         board = self._reader.processes(target.board)

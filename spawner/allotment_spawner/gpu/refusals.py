@@ -25,7 +25,8 @@ __all__ = [
 
 def no_such_gpu(gpu_uuid: str) -> FlavorUnavailable:
     return FlavorUnavailable(
-        f"This machine has no GPU {gpu_uuid}.", "Choose another size; if a GPU is missing, tell your operator."
+        f"This machine has no GPU {gpu_uuid}.",
+        "Choose another size; if a GPU is missing, tell your operator.",
     )
 
 
@@ -58,7 +59,7 @@ def in_the_way(gpu_uuid: str, blocking: Sequence[Instance]) -> DeviceBusy:
 
 def not_ours(gpu_uuid: str, there: Instance) -> DeviceBusy:
     return DeviceBusy(
-        f"The slice {_describe(there)} on GPU {gpu_uuid} was not made by this installation, so it is left alone.",
+        f"The slice {_describe(there)} on GPU {gpu_uuid} was made by somebody else, so it is left alone.",
         "An operator can remove it with nvidia-smi, or give it to a pool with a declared layout.",
         gpu_uuid=gpu_uuid,
     )

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allotment_spawner.gpu.agent.verbs import NoHardware, Verbs
+import pynvml
+
+from allotment_spawner.gpu.agent.verbs import Verbs
 from allotment_spawner.gpu.cdi import CdiEntries
 from allotment_spawner.gpu.journal import Journal
 from allotment_spawner.gpu.nvml.calls import error_word
 from allotment_spawner.gpu.nvml.events import XidWatcher
+from allotment_spawner.gpu.nvml.none import NoGpus
 from allotment_spawner.gpu.nvml.reader import NvmlReader
 from allotment_spawner.gpu.partitioner import Partitioner
 from allotment_spawner.gpu.simulator.module import SimulatedNvml
 from allotment_spawner.gpu.simulator.state import StateFile
 
-__all__ = ["HardwareMissing", "Setup", "open_hardware", "simulator_state"]
+__all__ = ["HardwareMissing", "Hooks", "Setup", "open_hardware", "simulator_state"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -61,14 +64,14 @@ def open_hardware(setup: Setup, hooks: Hooks | None = None) -> Verbs:
     """Ready verbs. HardwareMissing with one clear sentence when there is nothing to open."""
     with_hooks = hooks or Hooks()
     setup.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if setup.gpus == "none":
-        return NoHardware(node=setup.node, boot_id=_real_boot_id)
     simulated = setup.gpus.startswith("sim:")
     if simulated:
         state = StateFile(simulator_state(setup.state_dir))
         nvml, boot_id = _simulated(setup.gpus, state, with_hooks), lambda: state.read().boot_id
     elif setup.gpus == "nvml":
         nvml, boot_id = _real(), _real_boot_id
+    elif setup.gpus == "none" or setup.gpus == "none":
+        nvml, boot_id = NoGpus(), _real_boot_id
     else:
         raise HardwareMissing(f"--gpus takes nvml, none or sim:COUNTxMODEL:mode, not {setup.gpus!r}.")
     # Simulated devices have no device nodes, so they get no CDI entry.
@@ -84,7 +87,12 @@ def open_hardware(setup: Setup, hooks: Hooks | None = None) -> Verbs:
     )
     partitioner = Partitioner(nvml=nvml, reader=reader, journal=journal, cdi=cdi, on_step=with_hooks.on_step)
     return Verbs(
-        reader=reader, partitioner=partitioner, journal=journal, xids=XidWatcher(nvml=nvml), cdi=cdi, boot_id=boot_id
+        reader=reader,
+        partitioner=partitioner,
+        journal=journal,
+        xids=XidWatcher(nvml=nvml),
+        cdi=cdi,
+        boot_id=boot_id,
     )
 
 
@@ -103,8 +111,6 @@ def _simulated(spec: str, state: StateFile, hooks: Hooks) -> Any:
 
 
 def _real() -> Any:
-    import pynvml  # only here: loading it is what the worker process is for
-
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

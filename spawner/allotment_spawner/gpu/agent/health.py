@@ -62,7 +62,9 @@ class Health:
         self._write()
         return rebooted
 
-    def mark(self, gpu_uuid: str, kind: Literal["hang", "fault"], reason: str, index: int | None = None) -> None:
+    def mark(
+        self, gpu_uuid: str, kind: Literal["hang", "fault"], reason: str, index: int | None = None
+    ) -> None:
         """Remember; the first reason stays, but a hang is worse than a fault."""
         old = self._content.marks.get(gpu_uuid)
         if old is not None and (old.kind == "hang" or kind == "fault"):
@@ -119,7 +121,7 @@ class Health:
             stream.flush()
             os.fsync(stream.fileno())
         scratch.chmod(0o600)
-        os.replace(scratch, self._path)
+        scratch.replace(self._path)
 
 
 def _placeholder(mark: Mark) -> Gpu:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from allotment_spawner.core.errors import FlavorUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
 from allotment_spawner.gpu.cdi import CdiEntries
 from allotment_spawner.gpu.journal import Journal
 from allotment_spawner.gpu.nvml.events import XidWatcher
 from allotment_spawner.gpu.nvml.reader import NvmlReader
 from allotment_spawner.gpu.partitioner import Partitioner
-from allotment_spawner.gpu.refusals import no_such_gpu
 
-__all__ = ["NoHardware", "Observation", "Verbs"]
+__all__ = ["Observation", "Verbs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +75,7 @@ class Verbs:
     def boot_id(self) -> str:
         return self._boot_id()
 
-    def tidy(self, inventory: NodeInventory) -> None:
+    def tidy(self, inventory: NodeInventory, *, complete: bool) -> None:
         """Remove CDI entries of slices that are gone; nothing while a GPU could not be read."""
-        if self._cdi is not None and all(gpu.problem is None for gpu in inventory.gpus):
+        if self._cdi is not None and complete and all(gpu.problem is None for gpu in inventory.gpus):
             self._cdi.prune(s.uuid for gpu in inventory.gpus for s in gpu.slices if s.uuid is not None)
-
-
-class NoHardware(Verbs):
-    """A node without GPUs (`--gpus none`)."""
-
-    def __init__(self, *, node: str, boot_id: Callable[[], str]) -> None:
-        self._node = node
-        self._boot_id = boot_id
-
-    def observe(self, skip: Collection[int] = ()) -> Observation:
-        return Observation(NodeInventory(self._node, self._boot_id(), False, None, ()), {})
-
-    def ensure(self, gpu_uuid: str, profile: str, start: int, skip: Collection[int] = ()) -> Slice:
-        raise no_such_gpu(gpu_uuid)
-
-    def destroy(self, gpu_uuid: str, profile: str, start: int, skip: Collection[int] = ()) -> None:
-        raise no_such_gpu(gpu_uuid)
-
-    def settle(self, gpu_uuid: str, skip: Collection[int] = ()) -> None:
-        raise no_such_gpu(gpu_uuid)
-
-    def unsettled(self) -> list[str]:
-        return []
-
-    def tidy(self, inventory: NodeInventory) -> None:
-        return None

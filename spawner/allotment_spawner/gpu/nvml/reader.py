@@ -57,7 +57,9 @@ class NvmlReader:
             gpus=tuple(replace(gpu, island=self._islands.get(gpu.index, gpu.index)) for gpu in gpus),
         )
 
-    def find(self, gpu_uuid: str, skip: Collection[int] = ()) -> tuple[Any, Identity, tuple[Profile, ...]] | None:
+    def find(
+        self, gpu_uuid: str, skip: Collection[int] = ()
+    ) -> tuple[Any, Identity, tuple[Profile, ...]] | None:
         """(board handle, identity, profiles; none while MIG is off) of a GPU, or None."""
         for index in range(self._nvml.nvmlDeviceGetCount()):
             if index in skip or (index in self._known and self._known[index].uuid != gpu_uuid):

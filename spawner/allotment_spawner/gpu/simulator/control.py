@@ -84,7 +84,8 @@ class SimControl:
             stay = [
                 p
                 for p in state.processes
-                if (device_uuid is not None and p.device_uuid != device_uuid) or (pid is not None and p.pid != pid)
+                if (device_uuid is not None and p.device_uuid != device_uuid)
+                or (pid is not None and p.pid != pid)
             ]
             gone = len(state.processes) - len(stay)
             state.processes = stay

@@ -1,5 +1,5 @@
 """Simulated NVML calls about boards: identity, memory, mode, links, processes, events."""
-# ruff: noqa: N802, N803
+# ruff: noqa: N802, ARG002
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ class DeviceCalls(Session):
         if self.decode(handle)[0] == "mig":
             state, _, gpu, instance, compute = self.compute(name, handle)
             profile = model(gpu.model).profile(instance.profile_id)
-            assert profile is not None
-            return state, profile.memory_bytes, {compute.uuid}
+            return state, profile.memory_bytes if profile else 0, {compute.uuid}
         state, _, gpu, board = self.board(name, handle)
         return state, board.memory_bytes, {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.computes)}
 
@@ -162,7 +161,7 @@ class DeviceCalls(Session):
 
     @_whole_only
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: int) -> Any:
-        _, _, gpu, board = self.board("nvmlDeviceGetMigDeviceHandleByIndex", handle)
+        _, _, gpu, _ = self.board("nvmlDeviceGetMigDeviceHandleByIndex", handle)
         serials = mig_devices(gpu)
         serial = serials[index] if 0 <= index < len(serials) else None
         if serial is None:
@@ -195,7 +194,9 @@ class DeviceCalls(Session):
     def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> int:
         gpu = self.board("nvmlDeviceGetNvLinkState", handle)[2]
         if not gpu.peers or link >= pynvml.NVML_NVLINK_MAX_LINKS:
-            raise fail(pynvml.NVML_ERROR_NOT_SUPPORTED if not gpu.peers else pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise fail(
+                pynvml.NVML_ERROR_NOT_SUPPORTED if not gpu.peers else pynvml.NVML_ERROR_INVALID_ARGUMENT
+            )
         return int(link < len(gpu.peers))
 
     @_whole_only

@@ -1,5 +1,5 @@
 """Simulated NVML calls about GPU instances and compute instances."""
-# ruff: noqa: N802, N803
+# ruff: noqa: N802
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ class InstanceCalls(Session):
             raise fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
         v2 = version == 2
         info = pynvml.c_nvmlGpuInstanceProfileInfo_v2_t() if v2 else pynvml.c_nvmlGpuInstanceProfileInfo_t()
-        info.id, info.sliceCount, info.instanceCount = profile.profile_id, profile.compute_slices, profile.max_instances
+        info.id, info.sliceCount, info.instanceCount = (
+            profile.profile_id,
+            profile.compute_slices,
+            profile.max_instances,
+        )
         info.multiprocessorCount, info.memorySizeMB = profile.multiprocessors, profile.memory_bytes >> 20
         if v2:
             info.name = f"MIG {profile.name}".encode()
@@ -64,9 +68,15 @@ class InstanceCalls(Session):
             raise fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return index, gpu, profile
 
-    def nvmlDeviceGetGpuInstancePossiblePlacements(self, handle: Any, profile_id: int, array: Any, count: Any) -> int:
+    def nvmlDeviceGetGpuInstancePossiblePlacements(
+        self, handle: Any, profile_id: int, array: Any, count: Any
+    ) -> int:
         _, _, profile = self._profile("nvmlDeviceGetGpuInstancePossiblePlacements", handle, profile_id)
-        _fill(array, count, [pynvml.c_nvmlGpuInstancePlacement_t(start, profile.size) for start in profile.starts])
+        _fill(
+            array,
+            count,
+            [pynvml.c_nvmlGpuInstancePlacement_t(start, profile.size) for start in profile.starts],
+        )
         return int(pynvml.NVML_SUCCESS)
 
     def nvmlDeviceGetGpuInstanceRemainingCapacity(self, handle: Any, profile_id: int) -> int:
@@ -75,7 +85,11 @@ class InstanceCalls(Session):
 
     def nvmlDeviceGetGpuInstances(self, handle: Any, profile_id: int, array: Any, count: Any) -> int:
         _, gpu, profile = self._profile("nvmlDeviceGetGpuInstances", handle, profile_id)
-        _fill(array, count, [self.handle("gi", i.serial) for i in gpu.instances if i.profile_id == profile.profile_id])
+        _fill(
+            array,
+            count,
+            [self.handle("gi", i.serial) for i in gpu.instances if i.profile_id == profile.profile_id],
+        )
         return int(pynvml.NVML_SUCCESS)
 
     def nvmlDeviceCreateGpuInstanceWithPlacement(self, handle: Any, profile_id: int, placement: Any) -> Any:
@@ -110,7 +124,11 @@ class InstanceCalls(Session):
     def nvmlGpuInstanceGetInfo(self, handle: Any) -> Any:
         _, index, _, instance = self.instance("nvmlGpuInstanceGetInfo", handle)
         info = pynvml.c_nvmlGpuInstanceInfo_t()
-        info.device, info.id, info.profileId = self.handle("board", index), instance.gi_id, instance.profile_id
+        info.device, info.id, info.profileId = (
+            self.handle("board", index),
+            instance.gi_id,
+            instance.profile_id,
+        )
         info.placement.start, info.placement.size = instance.start, instance.size
         return info
 
@@ -136,8 +154,16 @@ class InstanceCalls(Session):
         if found is None or engine != pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED:
             raise fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
         v2 = version == 2
-        info = pynvml.c_nvmlComputeInstanceProfileInfo_v2_t() if v2 else pynvml.c_nvmlComputeInstanceProfileInfo_t()
-        info.id, info.sliceCount, info.instanceCount = found.profile_id, found.compute_slices, found.max_instances
+        info = (
+            pynvml.c_nvmlComputeInstanceProfileInfo_v2_t()
+            if v2
+            else pynvml.c_nvmlComputeInstanceProfileInfo_t()
+        )
+        info.id, info.sliceCount, info.instanceCount = (
+            found.profile_id,
+            found.compute_slices,
+            found.max_instances,
+        )
         info.multiprocessorCount = found.multiprocessors
         return info
 
@@ -149,7 +175,11 @@ class InstanceCalls(Session):
 
     def nvmlGpuInstanceGetComputeInstances(self, handle: Any, profile_id: int, array: Any, count: Any) -> int:
         _, _, _, instance = self.instance("nvmlGpuInstanceGetComputeInstances", handle)
-        _fill(array, count, [self.handle("ci", c.serial) for c in instance.computes if c.profile_id == profile_id])
+        _fill(
+            array,
+            count,
+            [self.handle("ci", c.serial) for c in instance.computes if c.profile_id == profile_id],
+        )
         return int(pynvml.NVML_SUCCESS)
 
     def nvmlGpuInstanceCreateComputeInstance(self, handle: Any, profile_id: int) -> Any:

@@ -76,15 +76,14 @@ class GpuModel:
 @cache
 def _table() -> dict[str, GpuModel]:
     text = files("allotment_spawner.gpu").joinpath("mig_profiles.yaml").read_text(encoding="utf-8")
-    rows: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["gpus"]
+    rows: dict[str, Any] = yaml.safe_load(text)["gpus"]
     return {key: _model(key, row) for key, row in rows.items()}
 
 
 def _model(key: str, row: dict[str, Any]) -> GpuModel:
     axis = int(row["memory_slices_total"])
-    gigabytes = re.search(r"(\d+)GB$", key)
-    assert gigabytes is not None, key
-    memory = int(gigabytes.group(1)) * _GIB
+    # Every key ends in the card's memory: A100-80GB.
+    memory = int(key.rpartition("-")[2].removesuffix("GB")) * _GIB
     major, minor = str(row["cc"]).split(".")
     device_id = int(str(row["pci_device_ids"][0]).split()[0], 16) if row.get("pci_device_ids") else 0
     return GpuModel(
@@ -124,7 +123,9 @@ def _profile(row: dict[str, Any], axis: int, memory: int, sm_total: int | None) 
         memory_bytes=int(float(measured) * _GIB) if measured else share,
         multiprocessors=int(sms),
         compute=tuple(
-            ComputeProfile(c["ci_profile_id"], c["compute_slices"], c["max_instances"], int(c.get("sm") or sms))
+            ComputeProfile(
+                c["ci_profile_id"], c["compute_slices"], c["max_instances"], int(c.get("sm") or sms)
+            )
             for c in compute
         ),
     )

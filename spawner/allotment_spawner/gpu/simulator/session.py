@@ -12,7 +12,7 @@ import pynvml
 from allotment_spawner.gpu.simulator.models import GpuModel, model
 from allotment_spawner.gpu.simulator.state import SimCompute, SimGpu, SimInstance, SimState, StateFile
 
-__all__ = ["Session", "fail"]
+__all__ = ["Session", "fail", "find_compute"]
 
 _POLL_S = 0.01
 # A handle is a pointer whose value holds a kind in its top byte and a number below: a board's
@@ -105,15 +105,13 @@ class Session:
         kind, serial = self.decode(handle)
         if kind != "gi":
             raise fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        index = next(
-            (i for i, g in enumerate(self._state.read().gpus) if any(x.serial == serial for x in g.instances)), None
-        )
-        state = self.enter(function, index)
-        for number, gpu in enumerate(state.gpus):
-            for found in gpu.instances:
-                if found.serial == serial:
-                    return state, number, gpu, found
-        raise fail(pynvml.NVML_ERROR_NOT_FOUND)
+        before = _find_instance(self._state.read(), serial)
+        state = self.enter(function, before[0] if before else None)
+        found = _find_instance(state, serial)
+        if found is None:
+            raise fail(pynvml.NVML_ERROR_NOT_FOUND)
+        index, instance = found
+        return state, index, state.gpus[index], instance
 
     def compute(self, function: str, handle: Any) -> tuple[SimState, int, SimGpu, SimInstance, SimCompute]:
         """Begin a call on a compute instance, by its own or its MIG device's handle."""
@@ -127,6 +125,14 @@ class Session:
             raise fail(pynvml.NVML_ERROR_NOT_FOUND)
         index, instance, compute = found
         return state, index, state.gpus[index], instance, compute
+
+
+def _find_instance(state: SimState, serial: int) -> tuple[int, SimInstance] | None:
+    for index, gpu in enumerate(state.gpus):
+        for instance in gpu.instances:
+            if instance.serial == serial:
+                return index, instance
+    return None
 
 
 def find_compute(state: SimState, serial: int) -> tuple[int, SimInstance, SimCompute] | None:

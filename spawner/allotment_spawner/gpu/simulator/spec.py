@@ -47,7 +47,7 @@ def parse(text: str) -> tuple[SimBoard, ...]:
         count, name, mode = int(match.group(1) or 1), match.group(2), match.group(3) or "mig"
         if mode not in ("mig", "whole"):
             raise ValueError(f"the mode of a simulated GPU is mig or whole, not {mode!r}")
-        if not 1 <= count or len(boards) + count > MAX_GPUS:
+        if not count >= 1 or len(boards) + count > MAX_GPUS:
             raise ValueError(f"a simulated machine has 1 to {MAX_GPUS} GPUs")
         boards.extend([SimBoard(_resolve(name), mode == "mig", group)] * count)
     return tuple(boards)

@@ -88,6 +88,7 @@ class SimState(_Part):
     seed: str
     boot_id: str
     serial: int = 0
+    revision: int = 0
     gpus: list[SimGpu] = []
     processes: list[SimProcess] = []
     latency: dict[str, float] = {}
@@ -158,14 +159,14 @@ class StateFile:
                 if old.spec == spec:
                     return
                 fresh = new_machine(spec, seed=old.seed)
-                fresh.serial = old.serial
+                fresh.serial, fresh.revision = old.serial, old.revision
                 self._write(fresh)
             else:
                 self._write(new_machine(spec, seed=seed))
 
     def read(self) -> SimState:
         """The state now; treat it as read-only."""
-        stat = os.stat(self._path)
+        stat = self._path.stat()
         seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if self._cached is None or seen != self._seen:
             self._cached = self._load()
@@ -184,10 +185,14 @@ class StateFile:
         return SimState.model_validate_json(self._path.read_bytes())
 
     def _write(self, state: SimState) -> None:
+        state.revision += 1
         scratch = self._path.with_name(self._path.name + ".new")
         scratch.write_text(state.model_dump_json(), encoding="utf-8")
         scratch.chmod(0o600)
-        os.replace(scratch, self._path)
+        # The times of two quick writes can be equal, and an inode number comes back at once; so the
+        # revision is the time that readers compare.
+        os.utime(scratch, ns=(state.revision, state.revision))
+        scratch.replace(self._path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -1,0 +1,201 @@
+"""The front: verbs with deadlines over a worker that can be replaced at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allotment_spawner.core.errors import AgentUnavailable
+from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.gpu.agent.child import CannotOpen, Child, Hung, Stopped
+from allotment_spawner.gpu.agent.hardware import Setup
+from allotment_spawner.gpu.agent.health import Health
+from allotment_spawner.gpu.agent.link import FromWorker, Task
+from allotment_spawner.gpu.messages import HealthReport, Unhealthy
+from allotment_spawner.gpu.refusals import marked, no_answer
+
+__all__ = ["Deadlines", "Front"]
+
+_log = logging.getLogger("allotment.agent")
+_LATER = "Try again in a minute; if it goes on, tell your operator."
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds the hardware gets for each verb, counted from when the worker begins with it."""
+
+    start: float = 20.0
+    inventory: float = 5.0
+    ensure: float = 30.0
+    destroy: float = 30.0
+
+    def of(self, task: Task) -> float:
+        """The deadline of a worker's task."""
+        match task.verb:
+            case "observe":
+                return self.inventory
+            case "ensure":
+                return self.ensure
+            case _:
+                return self.destroy
+
+
+_WORDS = {
+    "observe": "reading it",
+    "ensure": "making a slice",
+    "destroy": "removing a slice",
+    "settle": "tidying",
+}
+
+
+class Front:
+    """Serialises all verbs: NVML wants one session with one call at a time.
+
+    A missed deadline marks the GPU that was being touched, and only that one; the worker is
+    replaced, and the next one is told to leave that GPU alone.
+    """
+
+    def __init__(
+        self, *, setup: Setup, health: Health, worker_command: Sequence[str], deadlines: Deadlines
+    ) -> None:
+        self._setup = setup
+        self._health = health
+        self._command = tuple(worker_command)
+        self._deadlines = deadlines
+        self._turn = asyncio.Lock()
+        self._child: Child | None = None
+        self._boot_id: str | None = None
+
+    async def open(self) -> None:
+        """Start the first worker. CannotOpen, or Hung and Stopped, which are tried again later."""
+        async with self._turn:
+            await self._ready()
+
+    async def close(self) -> None:
+        """End the worker; a change it was at is settled at the next start."""
+        if self._child is not None:
+            await self._child.kill()
+            self._child = None
+
+    async def inventory(self) -> NodeInventory:
+        """Every GPU; those that hang or are lost as last known, with their problem."""
+        async with self._turn:
+            while True:
+                hanging = len(self._health.marks)
+                try:
+                    return await self._observe()
+                except Hung:
+                    # The GPU is marked now, so the next reading leaves it out. Nobody to blame: give up.
+                    if len(self._health.marks) == hanging:
+                        raise no_answer("inventory", self._deadlines.inventory) from None
+
+    async def _observe(self) -> NodeInventory:
+        while True:
+            skip = self._health.hanging()
+            said = await self._do(Task(verb="observe", skip=skip))
+            if said.inventory is None:
+                raise AgentUnavailable("The agent's worker gave no inventory.", _LATER)
+            self._boot_id = said.inventory.boot_id
+            if self._health.boot(said.inventory.boot_id) and skip:
+                continue  # The machine was restarted: the GPUs left out are to be read as well.
+            for uuid, reason in said.faults.items():
+                self._health.mark(uuid, "fault", reason)
+            return self._health.complete(said.inventory)
+
+    async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
+        async with self._turn:
+            if (mark := self._health.find(gpu_uuid)) is not None:
+                raise marked(gpu_uuid, mark.reason)
+            said = await self._change(Task(verb="ensure", gpu_uuid=gpu_uuid, profile=profile, start=start))
+            if said.slice is None:
+                raise AgentUnavailable("The agent's worker gave no slice.", _LATER)
+            return said.slice
+
+    async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
+        async with self._turn:
+            mark = self._health.find(gpu_uuid)
+            if mark is not None and mark.kind == "hang":
+                raise marked(gpu_uuid, mark.reason)
+            await self._change(Task(verb="destroy", gpu_uuid=gpu_uuid, profile=profile, start=start))
+
+    async def heal(self, gpu_uuid: str) -> None:
+        """Trust a GPU again; if it still hangs, the next call marks it again."""
+        async with self._turn:
+            if self._health.heal(gpu_uuid):
+                _log.info("GPU %s may be used again", gpu_uuid)
+            # A change that the hang cut short is settled by the next verb on this GPU.
+
+    def health(self) -> HealthReport:
+        """At once, whatever the hardware does."""
+        child = self._child
+        return HealthReport(
+            ok=child is not None and child.alive,
+            node=self._setup.node,
+            gpus=self._setup.gpus,
+            boot_id=self._boot_id,
+            worker_pid=child.pid if child is not None else None,
+            unhealthy=tuple(
+                Unhealthy(gpu_uuid=m.gpu_uuid, kind=m.kind, reason=m.reason, since=m.since)
+                for m in self._health.marks
+            ),
+        )
+
+    async def _change(self, task: Task) -> FromWorker:
+        try:
+            return await self._do(task.model_copy(update={"skip": self._health.hanging()}))
+        except Hung:
+            raise no_answer(task.verb, self._deadlines.of(task)) from None
+
+    async def _do(self, task: Task) -> FromWorker:
+        """One task on a ready worker. Refusals are raised; Hung after the GPU was marked."""
+        try:
+            child = await self._ready()
+            said = await child.do(task, deadline_s=self._deadlines.of(task))
+        except Hung as hung:
+            await self._replace(hung, task)
+            raise
+        except CannotOpen as error:
+            raise AgentUnavailable(str(error), _LATER) from error
+        except Stopped as error:
+            await self.close()
+            raise AgentUnavailable("The agent's worker stopped before it answered.", _LATER) from error
+        if said.problem is not None:
+            raise said.problem.refusal()
+        return said
+
+    async def _ready(self) -> Child:
+        if self._child is not None and self._child.alive:
+            return self._child
+        await self.close()
+        child, ready = await Child.start(self._command, deadline_s=self._deadlines.start)
+        self._child, self._boot_id = child, ready.boot_id
+        self._health.boot(ready.boot_id)
+        _log.info("worker %s is ready", child.pid)
+        for gpu_uuid in ready.unsettled:
+            await self._settle(child, gpu_uuid)
+        return child
+
+    async def _settle(self, child: Child, gpu_uuid: str) -> None:
+        mark = self._health.find(gpu_uuid)
+        if mark is not None and mark.kind == "hang":
+            return
+        task = Task(verb="settle", gpu_uuid=gpu_uuid, skip=self._health.hanging())
+        said = await child.do(task, deadline_s=self._deadlines.of(task))
+        if said.problem is not None:
+            # Nothing is lost: it stays in the journal, and the next verb on this GPU tries again.
+            _log.warning("GPU %s: a half-done change is not settled: %s", gpu_uuid, said.problem.sentence)
+
+    async def _replace(self, hung: Hung, task: Task) -> None:
+        await self.close()
+        touching = hung.touching
+        if touching is None:
+            _log.error("the driver did not answer within the deadline of %s; at no GPU's call", task.verb)
+            return
+        uuid = touching.uuid or self._health.uuid_at(touching.index) or f"GPU-unknown-{touching.index}"
+        reason = (
+            f"a call to the driver did not return within {self._deadlines.of(task):g} s, {_WORDS[task.verb]}"
+        )
+        _log.error("GPU %s: %s", uuid, reason)
+        self._health.mark(uuid, "hang", reason, index=touching.index)

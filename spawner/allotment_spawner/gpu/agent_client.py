@@ -1,0 +1,91 @@
+"""UnixAgent: the agent's verbs over its unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from allotment_spawner.core.errors import AgentUnavailable
+from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.gpu.messages import (
+    INVENTORY,
+    MAX_REPLY_BYTES,
+    SLICE,
+    DestroySlice,
+    EnsureSlice,
+    HealGpu,
+    HealthReport,
+    Inventory,
+    Reply,
+    ReportHealth,
+)
+
+__all__ = ["UnixAgent"]
+
+_LATER = "Try again in a minute; if it goes on, tell your operator."
+
+
+class UnixAgent:
+    """`Agent` over a socket. A connection a call, so a restarted agent needs no notice.
+
+    `deadline_s` bounds a whole call, queueing behind other calls included. What the agent then did
+    is unknown; all verbs may be repeated.
+    """
+
+    def __init__(self, *, socket_path: Path, deadline_s: float = 60.0) -> None:
+        self._path = socket_path
+        self._deadline_s = deadline_s
+
+    async def inventory(self) -> NodeInventory:
+        return INVENTORY.validate_python(await self._call(Inventory()))
+
+    async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
+        request = EnsureSlice(gpu_uuid=gpu_uuid, profile=profile, start=start)
+        return SLICE.validate_python(await self._call(request))
+
+    async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
+        await self._call(DestroySlice(gpu_uuid=gpu_uuid, profile=profile, start=start))
+
+    async def health(self) -> HealthReport:
+        """The front's own state; it answers even while the hardware hangs."""
+        return HealthReport.model_validate(await self._call(ReportHealth()))
+
+    async def heal(self, gpu_uuid: str) -> None:
+        """Let a GPU that was marked unhealthy be used again; not marked is no error."""
+        await self._call(HealGpu(gpu_uuid=gpu_uuid))
+
+    async def _call(self, request: Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu) -> Any:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                line = await self._exchange(request.model_dump_json().encode() + b"\n")
+        except TimeoutError as error:
+            raise AgentUnavailable(
+                f"The agent did not answer within {self._deadline_s:g} s.", _LATER, verb=request.verb
+            ) from error
+        except (OSError, ValueError) as error:
+            # ValueError: a line longer than any reply can be.
+            raise AgentUnavailable(
+                f"The agent cannot be reached at {self._path}: {error}.", _LATER, verb=request.verb
+            ) from error
+        try:
+            reply = Reply.model_validate_json(line)
+        except ValidationError as error:
+            # An empty or torn line: the agent died while it worked on the request.
+            raise AgentUnavailable(
+                "The agent stopped before it answered.", _LATER, verb=request.verb
+            ) from error
+        if reply.problem is not None:
+            raise reply.problem.refusal()
+        return reply.result
+
+    async def _exchange(self, line: bytes) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(str(self._path), limit=MAX_REPLY_BYTES)
+        try:
+            writer.write(line)
+            await writer.drain()
+            return await reader.readline()
+        finally:
+            writer.close()
