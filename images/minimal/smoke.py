@@ -1,0 +1,15 @@
+"""Runs inside the container: a kernel starts and runs a cell."""
+
+import sys
+
+from jupyter_client.manager import run_kernel
+
+with run_kernel(kernel_name="python3", transport="ipc") as client:
+    outputs = []
+    reply = client.execute_interactive(
+        "import allotment, sys; print(sys.version_info[:2])", timeout=60, output_hook=outputs.append
+    )
+    text = "".join(one["content"].get("text", "") for one in outputs)
+    if reply["content"]["status"] != "ok" or not text.startswith("(3,"):
+        sys.exit(f"the cell failed: {reply['content']} {outputs}")
+print("kernel runs a cell:", text.strip())

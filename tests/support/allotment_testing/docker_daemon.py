@@ -1,0 +1,171 @@
+"""A real dockerd of the tests' own: own socket, data, runtime folder, pid file and cgroup."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+__all__ = ["DockerDaemon", "wait_until"]
+
+_HOOK_DIR = Path(__file__).parent / "bin"
+
+
+def wait_until(condition: Callable[[], bool], *, limit_s: float, what: str, every_s: float = 0.05) -> None:
+    """Return once `condition()` holds; AssertionError naming `what` after `limit_s` seconds."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {limit_s} s: {what}")
+        time.sleep(every_s)
+
+
+class DockerDaemon:
+    """One dockerd below `folder` (data/, exec/, docker.sock, dockerd.log). Runs in the caller's network.
+
+    `networking` False: no bridge and no firewall rules (for building images in the host's network).
+    With the stand-in NVIDIA hook on its PATH unless `nvidia` is False.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        networking: bool = True,
+        live_restore: bool = False,
+        nvidia: bool = True,
+        tcp_port: int | None = None,
+    ) -> None:
+        self.folder = folder
+        self.socket = folder / "docker.sock"
+        self.name = f"allotment-test-{uuid.uuid4().hex[:8]}"
+        self._networking = networking
+        self._live_restore = live_restore
+        self._nvidia = nvidia
+        self._tcp_port = tcp_port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def client(self, timeout_s: float = 60) -> Any:
+        """A docker-py APIClient; close it."""
+        return docker.APIClient(base_url=self.base_url, timeout=timeout_s)
+
+    def start(self) -> None:
+        """Start (again) and return once it answers; RuntimeError with the log's end when it does not."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # after a kill -9 the old pid file may name somebody else by now, and stops the start
+        self.folder.joinpath("dockerd.pid").unlink(missing_ok=True)
+        # else it would read the machine's own /etc/docker/daemon.json
+        self.folder.joinpath("daemon.json").write_text("{}\n")
+        environment = dict(os.environ)
+        if self._nvidia:
+            environment["PATH"] = f"{_HOOK_DIR}:{environment.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        with (self.folder / "dockerd.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        try:
+            wait_until(self._answers, limit_s=60, what="dockerd answers")
+        except AssertionError as error:
+            self.kill()
+            tail = (self.folder / "dockerd.log").read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"dockerd did not start:\n{tail}") from error
+
+    def kill(self) -> None:
+        """kill -9; with live_restore the containers go on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> None:
+        """An orderly end; without live_restore the containers end too."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def remove(self) -> None:
+        """End everything of this daemon and delete its folder."""
+        if self._process is not None:
+            if self._process.poll() is not None:
+                self.start()
+            self._remove_containers()
+            self.terminate()
+        self._kill_leftovers()
+        self._unmount()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _argv(self) -> list[str]:
+        argv = [
+            "dockerd",
+            f"--host={self.base_url}",
+            f"--data-root={self.folder / 'data'}",
+            f"--exec-root={self.folder / 'exec'}",
+            f"--pidfile={self.folder / 'dockerd.pid'}",
+            f"--containerd-namespace={self.name}",
+            f"--containerd-plugins-namespace={self.name}-plugins",
+            f"--cgroup-parent=/{self.name}",
+            "--exec-opt=native.cgroupdriver=cgroupfs",
+            "--storage-driver=overlay2",
+            f"--config-file={self.folder / 'daemon.json'}",
+            "--shutdown-timeout=2",
+        ]
+        if self._live_restore:
+            argv.append("--live-restore")
+        if self._tcp_port is not None:
+            argv.append(f"--host=tcp://0.0.0.0:{self._tcp_port}")
+        if not self._networking:
+            argv += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        return argv
+
+    def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "dockerd ended"
+        try:
+            client = self.client(timeout_s=5)
+        except (DockerException, RequestException):
+            return False
+        with contextlib.closing(client):
+            return True
+
+    def _remove_containers(self) -> None:
+        with contextlib.closing(self.client()) as client:
+            for entry in client.containers(all=True):
+                with contextlib.suppress(DockerException):
+                    client.remove_container(entry["Id"], force=True, v=True)
+
+    def _kill_leftovers(self) -> None:
+        """Shims and containers that outlived a killed daemon, found by our own folder and cgroup."""
+        marks = (f"/{self.name}".encode(), str(self.folder / "exec").encode())
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    told = (entry / "cgroup").read_bytes() + (entry / "cmdline").read_bytes()
+                    if any(mark in told for mark in marks):
+                        os.kill(int(entry.name), signal.SIGKILL)
+
+    def _unmount(self) -> None:
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted(mounts, reverse=True):
+            if mount.startswith(f"{self.folder}/"):
+                subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)

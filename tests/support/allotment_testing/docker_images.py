@@ -1,0 +1,159 @@
+"""The images that tests run: built once with the real images/build, kept in a cache outside the tree."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from allotment_testing.docker_daemon import DockerDaemon
+
+__all__ = ["BASE_IMAGE", "cache_folder", "clone_images", "ensure_images", "image_tag"]
+
+BASE_IMAGE = "debian:bookworm-slim"
+ROOT = Path(__file__).resolve().parents[3]
+TORCH = "torch==2.13.0"
+_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def cache_folder() -> Path:
+    """Kept between runs; ALLOTMENT_TEST_CACHE, else ~/.cache/allotment-tests."""
+    return Path(os.environ.get("ALLOTMENT_TEST_CACHE") or Path.home() / ".cache" / "allotment-tests")
+
+
+def image_tag(environment: str) -> str:
+    """The tag that ensure_images gives, e.g. allotment/minimal:0.1.0-cpu."""
+    version = (ROOT / "spawner" / "VERSION").read_text().strip()
+    return f"allotment/{environment}:{version}-cpu"
+
+
+def ensure_images(*environments: str) -> None:
+    """Build what is missing or out of date; quick when nothing changed. Needs a network and root.
+
+    Call it outside private_network().
+    """
+    with _locked(fcntl.LOCK_EX):
+        done = cache_folder() / "built"
+        done.mkdir(exist_ok=True)
+        print_now = _fingerprint()
+        missing = [one for one in environments if _read(done / one) != print_now]
+        if not missing:
+            return
+        daemon = DockerDaemon(_builder(), networking=False)
+        daemon.start()
+        try:
+            _import_base(daemon)
+            _build(daemon, missing)
+        finally:
+            daemon.terminate()
+        for one in missing:
+            (done / one).write_text(print_now)
+
+
+def clone_images(folder: Path) -> Path:
+    """Lay the built images into `folder`/data (hard links: seconds, no space); returns `folder`.
+
+    Layers are never written by an engine, so they are shared; its databases are copied.
+    """
+    target = folder / "data"
+    with _locked(fcntl.LOCK_SH):
+        target.mkdir(parents=True)
+        shutil.copytree(_builder() / "data" / "image", target / "image")
+        subprocess.run(["cp", "-al", str(_builder() / "data" / "overlay2"), str(target)], check=True)
+    # a device node that the engine makes itself
+    (target / "overlay2" / "backingFsBlockDev").unlink(missing_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(kind: int) -> Iterator[None]:
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, kind)
+        yield
+
+
+def _builder() -> Path:
+    return cache_folder() / "builder"
+
+
+def _read(file: Path) -> str | None:
+    return file.read_text() if file.exists() else None
+
+
+def _fingerprint() -> str:
+    """Of everything that an image is made of."""
+    sources = [ROOT / "images", ROOT / "extensions", ROOT / "spawner" / "VERSION"]
+    found = (each for source in sources for each in ([source] if source.is_file() else source.rglob("*")))
+    kept = [one for one in found if one.is_file() and "__pycache__" not in one.parts]
+    total = hashlib.sha256()
+    for file in sorted(kept):
+        total.update(f"{file.relative_to(ROOT)}\0".encode())
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _import_base(daemon: DockerDaemon) -> None:
+    """debian:bookworm-slim without a registry: debootstrap from the mirror that this machine uses."""
+    with contextlib.closing(daemon.client(timeout_s=300)) as client:
+        if client.images(BASE_IMAGE):
+            return
+        archive = cache_folder() / "bookworm.tar"
+        if not archive.exists():
+            _debootstrap(archive)
+        client.import_image(src=str(archive), repository="debian", tag="bookworm-slim")
+
+
+def _debootstrap(archive: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+        root = Path(scratch) / "root"
+        argv = ["debootstrap", "--variant=minbase", "bookworm", str(root), _mirror()]
+        subprocess.run(argv, check=True, capture_output=True)
+        for trash in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
+            shutil.rmtree(root / trash, ignore_errors=True)
+        (root / "var/cache/apt/archives/partial").mkdir(parents=True)
+        part = archive.with_suffix(".part")
+        subprocess.run(["tar", "-C", str(root), "-cf", str(part), "."], check=True)
+        part.rename(archive)
+
+
+def _mirror() -> str:
+    form = "$(REPO_URI) $(RELEASE)"
+    argv = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
+    told = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    for line in told.splitlines():
+        uri, _, release = line.partition(" ")
+        if release == "bookworm":
+            return uri
+    raise RuntimeError("this machine's apt sources name no bookworm mirror")
+
+
+def _build(daemon: DockerDaemon, environments: list[str]) -> None:
+    argv = [sys.executable, str(ROOT / "images" / "build"), *environments, "--variant", "cpu"]
+    argv += ["--base", BASE_IMAGE, "--network", "host"]
+    if _CA_BUNDLE.exists():
+        argv += ["--ca-bundle", str(_CA_BUNDLE)]
+    if "pytorch" in environments:
+        argv += ["--wheels", str(_torch_wheel())]
+    log = cache_folder() / "images.log"
+    with log.open("w") as out:
+        environment = {**os.environ, "DOCKER_HOST": daemon.base_url}
+        result = subprocess.run(argv, env=environment, stdout=out, stderr=out, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"images/build failed:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def _torch_wheel() -> Path:
+    """A folder with the CPU wheel, as pip finds it."""
+    folder = cache_folder() / "wheels"
+    if not list(folder.glob("torch-*.whl")):
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), TORCH]
+        subprocess.run(argv, check=True)
+    return folder
