@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import uvicorn
 from allotment_hub.broker.app import create_app
@@ -194,7 +194,7 @@ class CannedAuth:
 
 def canned_context(*, ready: bool = True) -> Context:
     """What the routes need, with fixed answers; parts that no reading route uses are empty."""
-    canned: dict[str, Any] = {field.name: SimpleNamespace() for field in fields(Context)}
+    canned: dict[str, Any] = {field.name: MagicMock(name=field.name) for field in fields(Context)}
     canned |= {
         "leases": CannedLeases(),
         "fleet": CannedFleet(),
