@@ -81,6 +81,7 @@ def test_modules_have_future_annotations(modules: list[Path], root: Path) -> Non
         str(path.relative_to(root))
         for path in modules
         if path.name != "__init__.py"
+        and path.relative_to(root).parts[0] != "images"  # runs inside images only
         and "from __future__ import annotations" not in path.read_text(encoding="utf-8")
     ]
     assert wrong == []
