@@ -1,0 +1,121 @@
+"""What a person can pick now and what would happen, in words and as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from allotment_spawner.spawners.broker_client import BrokerClient
+from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu, plainest
+from allotment_spawner.spawners.options import Choice
+from allotment_spawner.wire import FlavorView
+
+__all__ = ["choices_for", "hardware", "outcome", "price", "preselected"]
+
+_GIB = 2**30
+
+
+async def choices_for(broker: BrokerClient, user: str) -> dict[str, Any]:
+    """{"flavors": FlavorViews with outcome, tone, hardware and price, "environments", "waiting", "defaults"}.
+
+    `waiting` is how many people are in the queue.
+    """
+    flavors, environments, waiting = await asyncio.gather(
+        broker.flavors(user), broker.environments(user), _waiting(broker)
+    )
+    return {
+        "flavors": [_flavor(one, waiting) for one in flavors],
+        "environments": [one.model_dump(mode="json") for one in environments],
+        "waiting": waiting,
+        "defaults": {"environment": plainest(environments), "flavor": cheapest_without_gpu(flavors)},
+    }
+
+
+def preselected(choices: Mapping[str, Any], last: Choice) -> dict[str, str | None]:
+    """The last choice where it can run now, else the default, else nothing."""
+
+    def pick(offered: Sequence[Mapping[str, Any]], key: str, wanted: str | None) -> str | None:
+        possible = {one["id"] for one in offered if one["available"]}
+        return wanted if wanted in possible else choices["defaults"][key]
+
+    return {
+        "environment": pick(choices["environments"], "environment", last.environment),
+        "flavor": pick(choices["flavors"], "flavor", last.flavor),
+    }
+
+
+def outcome(flavor: FlavorView, waiting: int | None) -> tuple[str, str]:
+    """(tone, sentence): what happens if this flavor is started now. Tones: now, wait, no."""
+    if not flavor.available:
+        return "no", flavor.reason or "Not available here."
+    if not needs_gpu(flavor):
+        return "now", "Starts now."
+    if flavor.free is None:
+        return "wait", "How many are free is unknown."
+    if flavor.free > 0:
+        of = "" if flavor.total is None else f" of {flavor.total}"
+        return "now", f"Starts now: {flavor.free}{of} free."
+    return "wait", f"None free. You would wait{_before(waiting)}{_how_long(flavor.expected_wait_s)}."
+
+
+def hardware(flavor: FlavorView) -> str:
+    """"1g.10gb slice of an A100 · 2 CPUs · 8 GB memory"."""
+    parts = [part for part in (_gpu(flavor.resources.get("gpu")),) if part]
+    cpu = flavor.resources.get("cpu")
+    if isinstance(cpu, int | float):
+        parts.append(f"{cpu:g} CPU{'s' * (cpu != 1)}")
+    memory = flavor.resources.get("memory_bytes")
+    if isinstance(memory, int):
+        parts.append(f"{memory / _GIB:g} GB memory")
+    return " · ".join(parts)
+
+
+def price(amount: Decimal, currency: str) -> str:
+    """"0.40 credits an hour"; at least two decimals, never rounded."""
+    exponent = amount.normalize().as_tuple().exponent
+    places = max(2, -exponent) if isinstance(exponent, int) else 2
+    return f"{amount:.{places}f} {currency} an hour" if amount else "free of charge"
+
+
+def _flavor(flavor: FlavorView, waiting: int | None) -> dict[str, Any]:
+    tone, sentence = outcome(flavor, waiting)
+    return {
+        **flavor.model_dump(mode="json"),
+        "gpu": needs_gpu(flavor),
+        "tone": tone,
+        "outcome": sentence,
+        "hardware": hardware(flavor),
+        "price": price(flavor.price_per_hour, flavor.currency),
+    }
+
+
+async def _waiting(broker: BrokerClient) -> int | None:
+    """The last place in the queue. Live leases come newest first, and the newest waiter is the last."""
+    places = [one.place for one in await broker.leases(live=True, limit=50) if one.place is not None]
+    return max(places, default=0)
+
+
+def _before(waiting: int | None) -> str:
+    if waiting is None:
+        return ""
+    if waiting == 0:
+        return " as the first in line"
+    return f"; {waiting} {'person' if waiting == 1 else 'people'} before you"
+
+
+def _how_long(seconds: float | None) -> str:
+    if seconds is None:
+        return ", how long is not known"
+    minutes = max(1, round(seconds / 60))
+    return f", about {minutes} minute{'s' * (minutes != 1)}"
+
+
+def _gpu(gpu: object) -> str:
+    if not isinstance(gpu, Mapping) or gpu.get("kind") == "none":
+        return ""
+    count, model, profile = gpu.get("count") or 1, gpu.get("model") or "GPU", gpu.get("profile")
+    if gpu.get("kind") == "slice":
+        return f"{profile} slice of {model}" if profile else f"Slice of {model}"
+    return f"{count} × {model}" if count != 1 else f"Whole {model}"

@@ -1,0 +1,99 @@
+// Shows place, expected start and reason live, and opens the server when it is ready.
+(() => {
+  "use strict";
+  const page = document.getElementById("allot-wait");
+  if (!page) return;
+  const $ = (id) => document.getElementById(id);
+  let leaving = false;
+  let asked = 0;
+
+  function moment(text) {
+    const when = new Date(text);
+    return Number.isNaN(when.getTime()) ? "unknown" : when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  }
+
+  function log(message) {
+    const item = document.createElement("li");
+    item.textContent = message;
+    const list = $("progress-log");
+    if (list.lastChild && list.lastChild.textContent === message) return;
+    list.append(item);
+  }
+
+  function show(event) {
+    if (event.progress !== undefined) {
+      $("progress-bar").style.width = `${event.progress}%`;
+      $("allot-progress").setAttribute("aria-valuenow", String(event.progress));
+    }
+    if (event.message) {
+      $("progress-message").textContent = event.message;
+      log(event.message);
+    }
+    const mine = event.allotment;
+    if (!mine) return;
+    const waiting = mine.stage === "queued" || mine.stage === "queued_away";
+    $("allot-place-box").hidden = !waiting;
+    $("allot-cpu").hidden = !waiting;
+    $("allot-heading").textContent = waiting ? "Waiting for a device" : "Starting your server";
+    if (mine.stage === "queued") {
+      $("allot-place").textContent = mine.place === null ? "–" : String(mine.place);
+      const expected = mine.expected_start;
+      $("allot-expected").textContent = expected ? `${moment(expected.earliest)} to ${moment(expected.latest)}` : "unknown";
+      why();
+    }
+    document.title = `${waiting && mine.place ? `Place ${mine.place}` : "Starting"} · ${page.dataset.title}`;
+  }
+
+  async function why() {
+    if (Date.now() - asked < 2000) return;
+    asked = Date.now();
+    try {
+      const answer = await fetch(page.dataset.lease, { headers: { Accept: "application/json" } });
+      if (!answer.ok) return;
+      const { explanation } = await answer.json();
+      if (explanation && explanation.sentence) $("allot-why").textContent = [explanation.sentence, ...(explanation.help || [])].join(" ");
+    } catch {
+      // it stays as it was
+    }
+  }
+
+  async function again() {
+    // The hub went away or the start is over: look at this page anew once the hub answers.
+    if (leaving) return;
+    leaving = true;
+    for (;;) {
+      try {
+        const answer = await fetch(window.location.href, { redirect: "manual" });
+        if (answer.status < 500 || answer.headers.get("x-jupyterhub-version")) break;
+      } catch {
+        // not yet
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+    }
+    window.location.reload();
+  }
+
+  const events = new EventSource(page.dataset.progress);
+  events.onmessage = (message) => {
+    const event = JSON.parse(message.data);
+    show(event);
+    if (event.ready || event.failed) {
+      events.close();
+      again();
+    }
+  };
+  events.onerror = () => {
+    events.close();
+    setTimeout(again, 1000);
+  };
+  for (const form of document.querySelectorAll("#allot-cancel, #allot-cpu")) {
+    form.addEventListener("submit", () => {
+      leaving = true;
+      events.close();
+      for (const button of document.querySelectorAll(".allot-actions button")) button.disabled = true;
+    });
+  }
+  setInterval(why, 15000);
+  // signal that the page has finished loading, as the hub's own page does
+  window._jupyterhub_page_loaded = true;
+})();
