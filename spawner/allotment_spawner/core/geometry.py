@@ -37,30 +37,20 @@ def most_disjoint(starts: tuple[int, ...], size: int, taken: int) -> int:
 
 
 class Geometry:
-    """The legal placements of one GPU model, with memoised counts of what a placement costs others.
+    """The profiles and legal placements of one GPU model.
 
-    Two GPUs with equal axis and profiles share one Geometry (`geometry_of`).
+    Two GPUs with equal axis and profiles share one Geometry (`geometry_of`), so it is compared and
+    hashed by identity. `names` are the ordinary profiles, `shapes` the masks of their placements.
     """
 
-    __slots__ = ("_lost", "axis", "names", "profiles", "shapes")
+    __slots__ = ("axis", "names", "profiles", "shapes")
 
     def __init__(self, *, axis: int, profiles: tuple[Profile, ...]) -> None:
+        plain = [profile for profile in profiles if is_plain(profile.name)]
         self.axis = axis
         self.profiles = {profile.name: profile for profile in profiles}
-        plain = [profile for profile in profiles if is_plain(profile.name)]
         self.names = tuple(profile.name for profile in plain)
         self.shapes = tuple(tuple(mask(start, p.size) for start in p.starts) for p in plain)
-        self._lost: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    def lost(self, taken: int, bits: int) -> tuple[int, ...]:
-        """Legal placements of each profile in `names` that are free beside `taken` and meet `bits`."""
-        known = self._lost.get((taken, bits))
-        if known is None:
-            known = tuple(
-                sum(1 for place in shape if not place & taken and place & bits) for shape in self.shapes
-            )
-            self._lost[taken, bits] = known
-        return known
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from allotment_spawner.core.cards import eligible_cards
-from allotment_spawner.core.geometry import geometry_of, mask
+from allotment_spawner.core.geometry import mask
+from allotment_spawner.core.inventory import Profile
 from allotment_spawner.core.request import Candidate, Request, Want
 from allotment_spawner.core.slices import profile_for
 from allotment_spawner.core.snapshot import GpuState, Snapshot
@@ -67,26 +68,33 @@ def _why_no_cards(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
 
 def _why_no_slice(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
     want = candidate.want
-    fitting: list[tuple[GpuState, str, int]] = []
-    for gpu in snapshot.gpus:
-        if gpu.mig and gpu.pool in candidate.pools:
-            profile = profile_for(want, geometry_of(gpu.axis, gpu.profiles))
-            if profile is not None:
-                fitting.append((gpu, profile.name, profile.size))
+    fitting: list[tuple[GpuState, Profile]] = []
+    for geometry, gpus in snapshot.groups:
+        profile = profile_for(want, geometry) if gpus[0].pool in candidate.pools else None
+        if profile is not None:
+            fitting.extend((gpu, profile) for gpu in gpus)
     if not fitting:
         return NoRoom("no_such_device", f"No GPU here has {_wish(want)}.", True)
-    offered = [entry for entry in fitting if _layout_has(entry[0], entry[1])]
+    offered = [(gpu, profile) for gpu, profile in fitting if _layout_has(gpu, profile.name)]
     if not offered:
-        sentence = f"The fixed layout of the GPUs here holds no {fitting[0][1]}."
+        sentence = f"The fixed layout of the GPUs here holds no {fitting[0][1].name}."
         return NoRoom("layout_without_it", sentence, True)
-    usable = [entry for entry in offered if entry[0].usable]
+    usable = [(gpu, profile) for gpu, profile in offered if gpu.usable]
     if not usable:
         return NoRoom("devices_unusable", "The GPUs for this are out of order at the moment.", False)
-    names = " or ".join(sorted({name for _, name, _ in usable}))
-    if any(not gpu.fixed_layout and gpu.axis - gpu.taken.bit_count() >= size for gpu, _, size in usable):
+    names = " or ".join(sorted({profile.name for _, profile in usable}))
+    if any(_would_fit_if_moved(gpu, profile) for gpu, profile in usable):
         sentence = f"The free parts of the GPUs do not lie where a {names} slice can be cut."
         return NoRoom("fragmented", sentence, False)
     return NoRoom("all_in_use", f"Every {names} slice that fits here is in use.", False)
+
+
+def _would_fit_if_moved(gpu: GpuState, profile: Profile) -> bool:
+    """Whether enough of the slices where this profile may lie are free, only not side by side."""
+    reach = 0
+    for start in profile.starts:
+        reach |= mask(start, profile.size)
+    return not gpu.fixed_layout and (reach & ~gpu.taken).bit_count() >= profile.size
 
 
 def _layout_has(gpu: GpuState, name: str) -> bool:
@@ -102,6 +110,8 @@ def _in_use(number: int, what: str) -> str:
 
 
 def _wish(want: Want) -> str:
+    if want.kind == "profile":
+        return f"the MIG profile {want.profile}"
     if want.kind == "largest":
         return "a slice as big as the whole card"
     compute = "1 compute slice" if want.compute_slices == 1 else f"{want.compute_slices} compute slices"

@@ -12,13 +12,15 @@ __all__ = ["Candidate", "Request", "Want", "request_for"]
 class Want:
     """slice: the smallest ordinary profile with this nominal memory and these compute slices;
     whole: `count` cards with MIG off, on one node, each with `memory_gb` (10**9 bytes) if given;
-    largest: the biggest ordinary profile of a MIG GPU, in place of a whole card.
+    largest: the biggest ordinary profile of a MIG GPU, in place of a whole card; profile: exactly the
+    profile of this name, for instance a `+me` one, which no wish for memory and compute gets.
     """
 
-    kind: Literal["slice", "whole", "largest"]
+    kind: Literal["slice", "whole", "largest", "profile"]
     memory_gb: int | None = None
     compute_slices: int = 1
     count: int = 1
+    profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

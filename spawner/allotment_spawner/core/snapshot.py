@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from allotment_spawner.core.geometry import Geometry, geometry_of, mask
@@ -69,8 +70,11 @@ class Placement:
     devices: tuple[Placed, ...]
 
 
+_looks = attrgetter("taken", "idle", "pool", "me_taken", "usable", "fixed_layout")
+
+
 class Group(NamedTuple):
-    """MIG GPUs that look alike, so that one answer serves them all; the first stands for them."""
+    """MIG GPUs that look alike to a request, so that one answer serves them all: that of the first."""
 
     geometry: Geometry
     gpus: list[GpuState]
@@ -84,17 +88,21 @@ class Snapshot:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Usable MIG GPUs by (model, pool, taken, idle), in the order of their first GPU."""
+        """MIG GPUs by (model, pool, taken, idle, ...), in the order of their first GPU."""
+        geometries: dict[int, Geometry] = {}
         groups: dict[tuple[object, ...], Group] = {}
         for gpu in self.gpus:
-            if not gpu.mig or not gpu.usable:
+            if not gpu.mig:
                 continue
-            # id(): hashing twelve profiles for each of 1,000 GPUs would cost more than the decision;
-            # the snapshot keeps the tuple alive, so the id stays its own.
-            key = (id(gpu.profiles), gpu.taken, gpu.idle, gpu.pool, gpu.me_taken, gpu.fixed_layout)
+            # By id(): hashing all profiles of 1,000 GPUs would cost more than the decision. The
+            # snapshot keeps the tuples alive, so an id means one tuple.
+            geometry = geometries.get(id(gpu.profiles))
+            if geometry is None:
+                geometry = geometries[id(gpu.profiles)] = geometry_of(gpu.axis, gpu.profiles)
+            key = (geometry, *_looks(gpu))
             group = groups.get(key)
             if group is None:
-                groups[key] = Group(geometry_of(gpu.axis, gpu.profiles), [gpu])
+                groups[key] = Group(geometry, [gpu])
             else:
                 group.gpus.append(gpu)
         return tuple(groups.values())
