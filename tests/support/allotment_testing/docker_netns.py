@@ -35,7 +35,7 @@ def private_network() -> Iterator[None]:
 
 def add_address(address: str, name: str) -> None:
     """Give `address` (with its prefix length) to a new interface of this namespace."""
-    if os.stat("/proc/thread-self/ns/net").st_ino == Path("/proc/1/ns/net").stat().st_ino:
+    if Path("/proc/thread-self/ns/net").stat().st_ino == Path("/proc/1/ns/net").stat().st_ino:
         raise RuntimeError("only inside private_network()")
     _run("ip", "link", "add", name, "type", "bridge")
     _run("ip", "address", "add", address, "dev", name)
