@@ -12,6 +12,7 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 from requests.exceptions import RequestException
 
 from allotment_hub.host.environments import FoundImage
+from allotment_hub.host.firewall import Firewall
 from allotment_hub.host.ports import can_listen
 from allotment_hub.site import DockerSettings
 
@@ -76,13 +77,35 @@ class DockerHost:
 
         Containers must be reachable from here: behind a virtual machine (Docker Desktop) they are not.
         """
+        gateway = self._gateway_of(self._find_network())
+        if can_listen(gateway, 0) is not None:
+            raise DockerProblem(
+                "This host cannot reach Docker's containers (Docker Desktop, rootless or remote Docker); "
+                "use Docker Engine on Linux itself."
+            )
+        return gateway
+
+    def firewall(self, *, ports: tuple[int, ...]) -> Firewall:
+        """The rules for our network; `ports` are the hub's, the broker's and the proxy's."""
+        network = self._find_network()
+        named = (network.get("Options") or {}).get("com.docker.network.bridge.name")
+        return Firewall(
+            installation=self._installation,
+            bridge=named or f"br-{network['Id'][:12]}",
+            gateway=self._gateway_of(network),
+            ports=ports,
+        )
+
+    def _find_network(self) -> dict[str, Any]:
         client = self._client()
         try:
-            network = self._network(client)
+            return self._network(client)
         except (DockerException, RequestException) as error:
             raise _silent(error) from None
         finally:
             client.close()
+
+    def _gateway_of(self, network: dict[str, Any]) -> str:
         configs = (network.get("IPAM") or {}).get("Config") or []
         found = [str(config["Gateway"]) for config in configs if config.get("Gateway")]
         if not found:
@@ -90,13 +113,7 @@ class DockerHost:
                 f"Docker's network {self._settings.network} has no gateway address; remove it with "
                 f"`docker network rm {self._settings.network}` and start again."
             )
-        gateway = found[0].split("/")[0]
-        if can_listen(gateway, 0) is not None:
-            raise DockerProblem(
-                "This host cannot reach Docker's containers (Docker Desktop, rootless or remote Docker); "
-                "use Docker Engine on Linux itself."
-            )
-        return gateway
+        return found[0].split("/")[0]
 
     def _client(self) -> Any:
         try:

@@ -11,7 +11,7 @@ from allotment_hub.host.processes import recall
 from allotment_hub.host.specs import SERVICES
 from allotment_hub.paths import Paths
 
-__all__ = ["SECRETS", "installation_id", "lay_out", "running_services"]
+__all__ = ["SECRETS", "installation_id", "lay_out", "read_secret_text", "running_services"]
 
 SECRETS = ("hub-to-broker", "broker-service", "proxy", "cookie", "admin")
 
@@ -50,3 +50,8 @@ def installation_id(paths: Paths) -> str:
 def running_services(paths: Paths) -> list[str]:
     """Services of an earlier supervisor that still run."""
     return [name for name in SERVICES if recall(paths.runtime.parent / f"{name}.pid") is not None]
+
+
+def read_secret_text(paths: Paths, name: str) -> str:
+    """One secret's line."""
+    return (paths.secrets / name).read_text(encoding="utf-8").strip()
