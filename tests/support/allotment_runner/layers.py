@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 from allotment_runner.environment import child_environment
 from allotment_runner.places import LIMIT_S, RESULTS, ROOT, VENV
 
-__all__ = ["Outcome", "collect_gpu_tests", "run_group"]
+__all__ = ["Outcome", "collect_gpu_tests", "read_counts", "run_group"]
 
 PYTEST = [str(VENV / "bin" / "python"), "-m", "pytest"]
 NO_TESTS = 5
@@ -82,7 +82,7 @@ def _finish(item: _Started) -> Outcome:
     seconds = time.monotonic() - item.began
     if item.log is not None:
         print(f"── {item.layer}\n{item.log.read_text(errors='replace')}", flush=True)
-    passed, failed = _counts(RESULTS / f"{item.layer}.xml")
+    passed, failed = read_counts(RESULTS / f"{item.layer}.xml")
     if code == NO_TESTS and item.layer == "gpu":
         return Outcome(item.layer, 0, 0, seconds, ("deselected",))
     if code != 0 and failed == 0:
@@ -91,7 +91,7 @@ def _finish(item: _Started) -> Outcome:
     return Outcome(item.layer, passed, failed, seconds, tuple(item.notes))
 
 
-def _counts(report: Path) -> tuple[int, int]:
+def read_counts(report: Path) -> tuple[int, int]:
     """(passed, failed). A skipped or expected failure counts as failed: nothing may be skipped."""
     if not report.exists():
         return 0, 0

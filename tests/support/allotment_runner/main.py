@@ -11,7 +11,7 @@ from allotment_runner.layers import Outcome, collect_gpu_tests, run_group
 from allotment_runner.places import BENCHES, GROUPS, LAYERS, ROOT, VENV, has_tests
 from allotment_runner.system import driver_answers, ensure_packages
 
-__all__ = ["main"]
+__all__ = ["main", "total"]
 
 FULL = {"ALLOTMENT_CRASH_RUNS": "2000", "ALLOTMENT_KILL_MATRIX": "full"}
 
@@ -74,7 +74,7 @@ def _layers(layers: list[str], *, options: list[str], variables: dict[str, str],
         _say_deselected()
     for layer in missing:
         print(f"tests/{layer} holds no tests")
-    return _total(outcomes, time.monotonic() - began)
+    return total(outcomes, time.monotonic() - began)
 
 
 def _say_deselected() -> None:
@@ -85,7 +85,7 @@ def _say_deselected() -> None:
             print(f"  {name}")
 
 
-def _total(outcomes: list[Outcome], seconds: float) -> int:
+def total(outcomes: list[Outcome], seconds: float) -> int:
     for outcome in outcomes:
         notes = f"  ({'; '.join(outcome.notes)})" if outcome.notes else ""
         counts = f"{outcome.passed:5d} passed {outcome.failed:3d} failed"

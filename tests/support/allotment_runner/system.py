@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["NEEDS", "driver_answers", "ensure_packages", "missing_packages"]
+__all__ = ["NEEDS", "PACKAGES", "driver_answers", "ensure_packages", "missing_packages"]
 
 SEARCH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/local/sbin"))
 
