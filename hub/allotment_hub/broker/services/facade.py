@@ -46,9 +46,7 @@ class LeasesApi(Protocol):
 
     async def get(self, lease_id: str) -> LeaseReply: ...
 
-    async def find(
-        self, *, user: str | None, server: str | None, live: bool, limit: int
-    ) -> list[LeaseView]:
+    async def find(self, *, user: str | None, server: str | None, live: bool, limit: int) -> list[LeaseView]:
         """Newest first; `live` leaves out ending and ended ones."""
 
     async def owner_of(self, lease_id: str) -> str:

@@ -32,8 +32,9 @@ def connect(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
         parsed = parsed.set(drivername="postgresql+psycopg")
-        return create_engine(parsed, pool_size=1, max_overflow=0, pool_pre_ping=True,
-                             isolation_level="SERIALIZABLE")
+        return create_engine(
+            parsed, pool_size=1, max_overflow=0, pool_pre_ping=True, isolation_level="SERIALIZABLE"
+        )
     engine = create_engine(parsed, poolclass=StaticPool, connect_args={"check_same_thread": False})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_immediate)

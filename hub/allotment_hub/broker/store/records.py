@@ -63,6 +63,8 @@ class Lease:
     end_reason: EndReason | None
     refusal: dict[str, Any] | None
     note: str | None
+    pools: frozenset[str] | None = None
+    """Names of the pools that the person could use when asking; None is any."""
     devices: tuple[Device, ...] = ()
 
     @property
@@ -76,6 +78,8 @@ class Lease:
         values["state"] = LeaseState(values["state"])
         if values["end_reason"] is not None:
             values["end_reason"] = EndReason(values["end_reason"])
+        if values["pools"] is not None:
+            values["pools"] = frozenset(values["pools"])
         return cls(**values, devices=devices)
 
 

@@ -98,6 +98,7 @@ leases = Table(
     Column("end_reason", Text),
     Column("refusal", JSON),
     Column("note", Text),
+    Column("pools", JSON),
     sqlite_autoincrement=True,
 )
 Index(

@@ -47,18 +47,14 @@ class Transaction:
 
     def live_of(self, user: str, server: str) -> Lease | None:
         """The one queued, granted or active lease of this server."""
-        rows = self._leases(
-            leases.c.user == user, leases.c.server == server, leases.c.state.in_(_LIVE)
-        )
+        rows = self._leases(leases.c.user == user, leases.c.server == server, leases.c.state.in_(_LIVE))
         return rows[0] if rows else None
 
     def live_count(self, user: str) -> int:
         query = select(leases.c.id).where(leases.c.user == user, leases.c.state.in_(_LIVE))
         return len(self._connection.execute(query).all())
 
-    def find(
-        self, *, user: str | None, server: str | None, live: bool, limit: int
-    ) -> list[Lease]:
+    def find(self, *, user: str | None, server: str | None, live: bool, limit: int) -> list[Lease]:
         """Newest first."""
         conditions = []
         if user is not None:
@@ -85,9 +81,11 @@ class Transaction:
 
     def _leases(self, *conditions: Any, newest: bool = False, limit: int | None = None) -> list[Lease]:
         order = leases.c.seq.desc() if newest else leases.c.seq
-        rows = self._connection.execute(
-            select(leases).where(*conditions).order_by(order).limit(limit)
-        ).mappings().all()
+        rows = (
+            self._connection.execute(select(leases).where(*conditions).order_by(order).limit(limit))
+            .mappings()
+            .all()
+        )
         held = self._devices([row["id"] for row in rows])
         return [Lease.from_row(dict(row), tuple(held.get(row["id"], ()))) for row in rows]
 
@@ -101,8 +99,13 @@ class Transaction:
             for row in self._connection.execute(query).mappings():
                 held.setdefault(row["lease"], []).append(
                     Device(
-                        gpu_uuid=row["gpu_uuid"], node=row["node"], profile=row["profile"],
-                        start=row["start"], size=row["size"], uuid=row["uuid"], media=bool(row["media"]),
+                        gpu_uuid=row["gpu_uuid"],
+                        node=row["node"],
+                        profile=row["profile"],
+                        start=row["start"],
+                        size=row["size"],
+                        uuid=row["uuid"],
+                        media=bool(row["media"]),
                     )
                 )
         return held
@@ -118,8 +121,14 @@ class Transaction:
                     )
                 self._connection.execute(
                     insert(devices).values(
-                        lease=lease_id, ordinal=ordinal, gpu_uuid=device.gpu_uuid, node=device.node,
-                        profile=device.profile, start=device.start, size=device.size, uuid=device.uuid,
+                        lease=lease_id,
+                        ordinal=ordinal,
+                        gpu_uuid=device.gpu_uuid,
+                        node=device.node,
+                        profile=device.profile,
+                        start=device.start,
+                        size=device.size,
+                        uuid=device.uuid,
                         media=int(device.media),
                     )
                 )
@@ -173,7 +182,10 @@ class Transaction:
             self.drop_cut(cut.gpu_uuid, cut.profile, cut.start)
             self._connection.execute(
                 insert(cuts).values(
-                    gpu_uuid=cut.gpu_uuid, start=cut.start, profile=cut.profile, boot_id=cut.boot_id,
+                    gpu_uuid=cut.gpu_uuid,
+                    start=cut.start,
+                    profile=cut.profile,
+                    boot_id=cut.boot_id,
                     made_at=cut.made_at,
                 )
             )

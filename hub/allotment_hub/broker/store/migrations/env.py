@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from alembic import context
-
 from allotment_hub.broker.store.schema import metadata
 
 context.configure(

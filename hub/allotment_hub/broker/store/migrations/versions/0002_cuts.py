@@ -1,4 +1,4 @@
-"""Slices that we made, so that foreign ones are told apart; the +me mark of leased devices."""
+"""Slices that we made (others are foreign), the +me mark of devices, the pools a lease was asked with."""
 
 from __future__ import annotations
 
@@ -20,3 +20,4 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("gpu_uuid", "start", "profile", name="pk_cuts"),
     )
     op.add_column("devices", sa.Column("media", sa.Integer, nullable=False, server_default="0"))
+    op.add_column("leases", sa.Column("pools", sa.JSON))

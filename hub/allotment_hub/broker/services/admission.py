@@ -1,0 +1,155 @@
+"""Who may start what: the rules before the queue, one typed refusal each."""
+
+from __future__ import annotations
+
+from allotment_spawner.core.allocator import NoRoom, capacity, place
+from allotment_spawner.core.demand import Demand
+from allotment_spawner.core.errors import (
+    BrokerUnavailable,
+    EnvironmentNotAllowed,
+    EnvironmentUnavailable,
+    FlavorNotAllowed,
+    FlavorUnavailable,
+    LocalEngineClosed,
+    Refusal,
+    TooManySessions,
+    UnknownEnvironment,
+    UnknownFlavor,
+)
+from allotment_spawner.core.request import Request
+
+from allotment_hub.broker.services.pools import EVERYONE, may_use, request_of, restricted
+from allotment_hub.broker.services.ports import HubUnavailable, HubView
+from allotment_hub.broker.services.situation import Situation
+from allotment_hub.catalog import Catalog, Flavor
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import Site
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Asks the hub for a person's groups only where a rule names groups."""
+
+    def __init__(
+        self, *, site: Site, catalog: Catalog, runtime: Runtime, hub: HubView, situation: Situation
+    ) -> None:
+        self._site = site
+        self._catalog = catalog
+        self._runtime = runtime
+        self._hub = hub
+        self._situation = situation
+        rules = [flavor.groups for flavor in catalog.flavors.values()]
+        rules += [environment.groups for environment in catalog.environments.values()]
+        self._by_group = restricted(site.pools) or any(rule != EVERYONE for rule in rules)
+
+    async def groups_of(self, user: str) -> frozenset[str]:
+        """The person's groups, empty where no rule needs them. Raises `BrokerUnavailable`."""
+        if not self._by_group:
+            return frozenset()
+        try:
+            return await self._hub.groups_of(user)
+        except HubUnavailable as error:
+            raise BrokerUnavailable(
+                "It cannot be checked right now which choices your groups may use: the hub does not answer.",
+                "Try again in a moment.",
+            ) from error
+
+    def names_exist(self, flavor_id: str, environment_id: str) -> Flavor:
+        flavor = self._catalog.flavors.get(flavor_id)
+        if flavor is None:
+            raise UnknownFlavor(
+                f"There is no size called {flavor_id} here.",
+                "Choose one of: " + ", ".join(self._catalog.flavors) + ".",
+            )
+        if environment_id not in self._catalog.environments:
+            raise UnknownEnvironment(
+                f"There is no environment called {environment_id} here.",
+                "Choose one of: " + ", ".join(self._catalog.environments) + ".",
+            )
+        return flavor
+
+    def check(self, user: str, flavor_id: str, environment_id: str, groups: frozenset[str]) -> Request | None:
+        """Every rule that does not depend on the person's other sessions; the allocator's request."""
+        flavor = self.names_exist(flavor_id, environment_id)
+        self.check_account(user)
+        self.check_environment(environment_id, groups)
+        if flavor.environments != "all" and environment_id not in flavor.environments:
+            raise EnvironmentNotAllowed(
+                f"{environment_id} cannot be used with {flavor.title}.",
+                "Choose another environment or another size.",
+            )
+        return self.check_flavor(flavor_id, groups)
+
+    def check_account(self, user: str) -> None:
+        local = self._site.local
+        if self._runtime.engine != "local" or self._runtime.trust_users or local.trust_users:
+            return
+        if user not in local.open_accounts:
+            raise LocalEngineClosed(
+                "Sessions run here as plain processes without a wall between people, "
+                "so only the accounts of the person who installed it can start them.",
+                "Ask the operator to use the Docker engine, or to start with --trust-users.",
+            )
+
+    def check_environment(self, environment_id: str, groups: frozenset[str]) -> None:
+        if not may_use(self._catalog.environments[environment_id].groups, groups):
+            raise EnvironmentNotAllowed(
+                f"Your account may not use the environment {environment_id}.",
+                "Choose another environment, or ask the operator.",
+            )
+        image = self._runtime.environments.get(environment_id)
+        if image is None or not image.available:
+            reason = image.reason if image is not None else None
+            raise EnvironmentUnavailable(
+                reason or f"The environment {environment_id} is not installed on this machine.",
+                "Choose another environment, or ask the operator to build it.",
+            )
+
+    def check_flavor(self, flavor_id: str, groups: frozenset[str]) -> Request | None:
+        flavor = self._catalog.flavors[flavor_id]
+        if not may_use(flavor.groups, groups):
+            raise FlavorNotAllowed(
+                f"Your account may not use {flavor.title}.", "Choose another size, or ask the operator."
+            )
+        request = request_of(flavor_id, flavor, self._site.pools, groups=groups)
+        if request is not None and self._situation.known:
+            never = self._never(request)
+            if never is not None:
+                raise FlavorUnavailable(never, "Choose another size.")
+        return request
+
+    def _never(self, request: Request) -> str | None:
+        """Why no waiting would help; None while waiting could."""
+        snapshot = self._situation.machine().snapshot
+        _, total = capacity(request, snapshot)
+        if total:
+            return None
+        answer = place(request, snapshot, Demand.uniform())
+        return answer.sentence if isinstance(answer, NoRoom) else None
+
+    def check_count(self, live: int) -> None:
+        limit = self._site.policies.sessions_per_person
+        if live >= limit:
+            what = "one session" if limit == 1 else f"{limit} sessions"
+            raise TooManySessions(
+                f"You have {live} live sessions, and a person may have {what} here.",
+                "Stop one of them first.",
+            )
+
+    def why_not(self, user: str, flavor_id: str, groups: frozenset[str]) -> str | None:
+        """For the form: why this flavor can never start for this person now."""
+        try:
+            self.check_account(user)
+            self.check_flavor(flavor_id, groups)
+        except Refusal as refusal:
+            return refusal.sentence
+        return None
+
+    def why_not_environment(self, environment_id: str, groups: frozenset[str]) -> str | None:
+        """For the form: why this environment can never start for this person now."""
+        try:
+            self.check_environment(environment_id, groups)
+        except Refusal as refusal:
+            return f"{refusal.sentence} {refusal.next_step}"
+        return None

@@ -1,0 +1,201 @@
+"""What spawners and people do with leases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any
+
+from allotment_spawner.core.errors import (
+    DeviceMismatch,
+    EnvironmentNotAllowed,
+    EnvironmentUnavailable,
+    FlavorNotAllowed,
+    FlavorUnavailable,
+    LocalEngineClosed,
+    Refusal,
+    TooManySessions,
+)
+from allotment_spawner.core.lease import EndReason, LeaseState
+from allotment_spawner.wire import Activate, Confirm, LeaseEvent, LeaseReply, LeaseRequest, LeaseView
+
+from allotment_hub.broker.services.admission import Admission
+from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.changes import Signals
+from allotment_hub.broker.services.ending import begin_end
+from allotment_hub.broker.services.lease_views import LeaseViews
+from allotment_hub.broker.services.planning import pools_in
+from allotment_hub.broker.services.requests import Entry, again, enter, record_refusal, stale
+from allotment_hub.broker.services.scheduler import Scheduler
+from allotment_hub.broker.services.steps import activate, confirm, no_such_lease, renew
+from allotment_hub.broker.services.waiters import Waiters
+from allotment_hub.broker.store.records import Lease
+from allotment_hub.broker.store.store import Store
+from allotment_hub.broker.store.transaction import Transaction
+from allotment_hub.catalog import Catalog
+from allotment_hub.site import Policies
+
+__all__ = ["Leases"]
+
+_KEPT = (
+    EnvironmentNotAllowed,
+    EnvironmentUnavailable,
+    FlavorNotAllowed,
+    FlavorUnavailable,
+    LocalEngineClosed,
+    TooManySessions,
+)
+_WAIT_S = 2.0
+"""How long a request waits for its grant before it answers `queued`."""
+
+
+class Leases:
+    """Implements `LeasesApi`; every write is one transaction, every read comes from memory if it can."""
+
+    def __init__(
+        self,
+        *,
+        policies: Policies,
+        catalog: Catalog,
+        store: Store,
+        book: Book,
+        admission: Admission,
+        scheduler: Scheduler,
+        waiters: Waiters,
+        signals: Signals,
+        views: LeaseViews,
+        problem: Callable[[Refusal], dict[str, Any]],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._policies = policies
+        self._catalog = catalog
+        self._store = store
+        self._book = book
+        self._admission = admission
+        self._scheduler = scheduler
+        self._waiters = waiters
+        self._signals = signals
+        self._views = views
+        self._problem = problem
+        self._clock = clock
+
+    async def request(self, *, attempt: str, body: LeaseRequest) -> LeaseReply:
+        lease = await self._store.read(lambda tx: again(tx, attempt, body))
+        if lease is None:
+            lease = await self._enter(attempt, body)
+        with ExitStack() as open_:
+            if lease.state is LeaseState.QUEUED:
+                open_.enter_context(self._waiters.connected(lease.id))
+                await self._settle(lease.id)
+            return await self.get(lease.id)
+
+    async def _enter(self, attempt: str, body: LeaseRequest) -> Lease:
+        self._admission.names_exist(body.flavor, body.environment)
+        groups = await self._admission.groups_of(body.user)
+        entry = Entry(attempt, body, None, self._clock(), self._policies.grant_deadline_s)
+        try:
+            wish = self._admission.check(body.user, body.flavor, body.environment, groups)
+            pools = None if wish is None else pools_in(wish)
+            entry = Entry(attempt, body, pools, entry.now, entry.grant_deadline_s)
+            return await self._store.write("request", lambda tx: self._enter_once(tx, entry))
+        except _KEPT as refusal:
+            why = refusal
+            await self._store.write(
+                "refuse",
+                lambda tx: record_refusal(tx, entry, catalog=self._catalog, problem=self._problem, why=why),
+            )
+            raise
+
+    def _enter_once(self, tx: Transaction, entry: Entry) -> Lease:
+        """The same key may have come twice at the same time: looked at again inside the transaction."""
+        lease = again(tx, entry.attempt, entry.body)
+        if lease is not None:
+            return lease
+        return enter(tx, entry, catalog=self._catalog, check_count=self._admission.check_count)
+
+    async def _settle(self, lease_id: str) -> None:
+        """Wait a moment, so that a free device comes back granted in the first answer."""
+        with self._signals.of(lease_id) as news:
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    await self._scheduler.kick()
+                    while (lease := self._book.get(lease_id)) is not None and lease.reserved:
+                        news.clear()
+                        await news.wait()
+            except TimeoutError:
+                return
+
+    async def watch(self, *, lease_id: str, attempt: str | None) -> AsyncIterator[LeaseEvent]:
+        lease = await self._find(lease_id)
+        if attempt is not None and lease.attempt != attempt:
+            raise stale()
+        last: LeaseEvent | None = None
+        with ExitStack() as open_:
+            news = open_.enter_context(self._signals.of(lease_id))
+            if attempt is not None and lease.state is LeaseState.QUEUED:
+                open_.enter_context(self._waiters.connected(lease_id))
+                self._scheduler.kick()
+            while True:
+                news.clear()
+                lease = await self._find(lease_id)
+                if attempt is not None and lease.attempt != attempt:
+                    return
+                event = self._views.event(lease)
+                if event != last:
+                    yield event
+                    last = event
+                    if event.type == "ended" or (attempt is not None and event.type != "queued"):
+                        return
+                await news.wait()
+
+    async def renew(self, *, lease_id: str, attempt: str) -> LeaseReply:
+        return self._views.reply(
+            await self._store.write(
+                "renew", lambda tx: renew(tx, lease_id, attempt, self._clock(), self._policies)
+            )
+        )
+
+    async def confirm(self, *, lease_id: str, attempt: str, body: Confirm) -> LeaseReply:
+        return self._views.reply(
+            await self._store.write(
+                "confirm",
+                lambda tx: confirm(tx, lease_id, attempt, body.engine_ref, self._clock(), self._policies),
+            )
+        )
+
+    async def activate(self, *, lease_id: str, attempt: str, body: Activate) -> LeaseReply:
+        result = await self._store.write(
+            "activate", lambda tx: activate(tx, lease_id, attempt, body.devices_seen, self._clock())
+        )
+        if isinstance(result, DeviceMismatch):
+            raise result
+        return self._views.reply(result)
+
+    async def release(self, *, lease_id: str, reason: EndReason, attempt: str | None) -> LeaseReply:
+        def work(tx: Transaction) -> Lease:
+            lease = tx.lease(lease_id)
+            if lease is None:
+                raise no_such_lease()
+            if attempt is not None and lease.attempt != attempt:
+                raise stale()
+            return begin_end(tx, lease_id, reason, self._clock()) or lease
+
+        return self._views.reply(await self._store.write("release", work))
+
+    async def get(self, lease_id: str) -> LeaseReply:
+        return self._views.reply(await self._find(lease_id))
+
+    async def find(self, *, user: str | None, server: str | None, live: bool, limit: int) -> list[LeaseView]:
+        found = await self._store.read(lambda tx: tx.find(user=user, server=server, live=live, limit=limit))
+        return [self._views.view(lease) for lease in found]
+
+    async def owner_of(self, lease_id: str) -> str:
+        return (await self._find(lease_id)).user
+
+    async def _find(self, lease_id: str) -> Lease:
+        lease = self._book.get(lease_id) or await self._store.read(lambda tx: tx.lease(lease_id))
+        if lease is None:
+            raise no_such_lease()
+        return lease
