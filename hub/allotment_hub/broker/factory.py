@@ -53,21 +53,19 @@ class Broker:
 
     leases: Leases
     fleet: Fleet
-    explain: Explainer
+    explainer: Explainer
     changes: Changes
     reconciler: Reconciler
     scheduler: Scheduler
     jobs: Jobs
     store: Store
     load: Callable[[], Awaitable[None]]
-    ready: bool = False
 
     async def start(self) -> None:
         """Migrate, read the book, and compare it with the machine before anybody is served."""
         await self.store.open()
         await self.load()
         await self.reconciler.once()
-        self.ready = True
 
     async def run(self) -> None:
         """The loops; returns only by being cancelled."""
@@ -75,7 +73,6 @@ class Broker:
 
     async def close(self) -> None:
         """Stop working; nothing is undone, the next start finds what was half done."""
-        self.ready = False
         await self.jobs.close()
         await self.store.close()
 
@@ -178,7 +175,7 @@ def build_broker(
             history=history,
             upkeep=upkeep,
         ),
-        explain=Explainer(
+        explainer=Explainer(
             catalog=catalog,
             store=store,
             book=book,

@@ -19,7 +19,7 @@ from allotment_spawner.wire import (
 
 from allotment_hub.broker.services.views import Explanation, FleetView
 
-__all__ = ["ChangesApi", "ExplainerApi", "FleetApi", "LeasesApi"]
+__all__ = ["Broker", "ChangesApi", "ExplainerApi", "FleetApi", "LeasesApi"]
 
 
 class LeasesApi(Protocol):
@@ -68,3 +68,25 @@ class ExplainerApi(Protocol):
 class ChangesApi(Protocol):
     def subscribe(self) -> AsyncIterator[int]:
         """Version numbers, the current one first, then at most two a second."""
+
+
+class Broker(Protocol):
+    """The wired broker: `start` once, then `run` until cancelled, then `close`."""
+
+    @property
+    def leases(self) -> LeasesApi: ...
+
+    @property
+    def fleet(self) -> FleetApi: ...
+
+    @property
+    def explainer(self) -> ExplainerApi: ...
+
+    @property
+    def changes(self) -> ChangesApi: ...
+
+    async def start(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def close(self) -> None: ...
