@@ -17,10 +17,10 @@ from nativeauthenticator.orm import UserInfo
 from tornado import web
 from traitlets import List
 
-__all__ = ["MINIMUM_PASSWORD_LENGTH", "USER_NAME", "AccountHandler", "LocalAuthenticator"]
+from allotment_hub.names import USER_NAME
 
-USER_NAME = r"[a-z][a-z0-9._-]{0,30}[a-z0-9]"
-"""Also a folder, a container label and part of a URL: so plain."""
+__all__ = ["MINIMUM_PASSWORD_LENGTH", "AccountHandler", "LocalAuthenticator"]
+
 MINIMUM_PASSWORD_LENGTH = 10
 _MOST_BYTES = 72  # bcrypt looks no further
 
@@ -36,7 +36,7 @@ class LocalAuthenticator(NativeAuthenticator):
         help="(path below /hub, handler class) pairs to serve before the hub's own of the same path."
     ).tag(config=True)
 
-    def get_handlers(self, app: Any) -> list[tuple[str, type]]:  # noqa: ARG002 - the hub's signature
+    def get_handlers(self, app: Any) -> list[tuple[str, type]]:
         return [
             (r"/login", LoginHandler),
             (r"/change-password", ChangePasswordHandler),

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from allotment_spawner.spawners import handlers as spawner_handlers
 
-from allotment_hub.authenticators import USER_NAME, LocalAuthenticator
+from allotment_hub.authenticators import LocalAuthenticator
 from allotment_hub.config_loading import load_configuration
+from allotment_hub.names import USER_NAME
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site

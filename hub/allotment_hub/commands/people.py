@@ -9,10 +9,10 @@ import typer
 from allotment.console import AsJson, DataDir, print_json, screen
 from rich.table import Table
 
-from allotment_hub.authenticators import USER_NAME
 from allotment_hub.commands.installation import accounts_of, paths_of, polite, runtime_of, site_of
 from allotment_hub.host.connection import make_password
 from allotment_hub.host.errors import HostError
+from allotment_hub.names import USER_NAME
 
 __all__ = ["register"]
 
