@@ -93,6 +93,9 @@ class GpuLocalSpawner(GpuSpawnerMixin, SimpleLocalProcessSpawner):
 
     def _command(self) -> list[str]:
         command = [*self.cmd, *self.get_args()]
+        if os.getuid() == 0:
+            # a Jupyter server refuses to run as root unless told so
+            command.append("--allow-root")
         if self.shell_cmd:
             return [*self.shell_cmd, shlex.join(command)]
         return command
