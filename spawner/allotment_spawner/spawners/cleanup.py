@@ -90,6 +90,9 @@ async def _remove(workload: Workload, grace_s: float) -> None:
 
 
 async def _lease_of(session: Session, broker: BrokerClient) -> str | None:
-    """The lease of an attempt that was cancelled while it asked: the answer never came."""
+    """The lease of an attempt that was cancelled while it asked: the answer never came. If the newest is
+    another attempt's, the broker refuses to end it."""
+    if not session.asked:
+        return None
     found = await broker.leases(user=session.user, server=session.server, live=True, limit=1)
     return found[0].id if found else None

@@ -94,7 +94,8 @@ class GpuSpawnerMixin(Spawner):
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Callable[[Spawner, object], None]:
-        return lambda spawner, options: spawner.check_options(options)
+        """Nothing: start() judges the options, whose refusal the hub then shows without a traceback."""
+        return lambda _spawner, _options: None
 
     # -- options -------------------------------------------------------------------------------
 
@@ -103,14 +104,6 @@ class GpuSpawnerMixin(Spawner):
         """The hub overwrites the stored options right after it sets `handler`, before they are judged."""
         if change["new"] is not None and self.orm_spawner is not None:
             self._stored = dict(self.orm_spawner.user_options or {})
-
-    def check_options(self, options: object) -> None:
-        """Refuse (as the hub's exception) what is no choice at all."""
-        try:
-            choice_of(options, also=self._site_options())
-        except BadOptions as refusal:
-            self._forget_choice(refusal)
-            raise spawn_exception(refusal) from refusal
 
     def last_choice(self) -> Choice:
         """What the form should offer first: the last choice that was started, or the stored one."""

@@ -32,6 +32,8 @@ class Session:
     user: str
     server: str
     attempt: str = field(default_factory=lambda: uuid4().hex)
+    asked: bool = False
+    """Whether the broker may have heard of this attempt."""
     lease: str | None = None
     devices: tuple[str, ...] = ()
     workload: Workload | None = None
@@ -62,6 +64,7 @@ async def start_session(
     """
     attempt = session.attempt
     on_step("request")
+    session.asked = True
     reply = await broker.request(request, attempt=attempt)
     session.lease = lease = reply.lease.id
     on_step("wait")
