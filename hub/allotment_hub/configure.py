@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -158,8 +159,15 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
         c.GpuDockerSpawner.home = site.docker.home
         c.GpuDockerSpawner.request_devices = runtime.request_devices
     else:
+        c.GpuLocalSpawner.args = _local_arguments()
         c.GpuLocalSpawner.homes_dir = str(paths.homes)
         c.GpuLocalSpawner.logs_dir = str(paths.logs / "sessions")
+
+
+def _local_arguments() -> list[str]:
+    """The images settle the same in their own configuration."""
+    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    return [*quiet, "--allow-root"] if os.geteuid() == 0 else quiet
 
 
 def _origin(url: str) -> str:
