@@ -18,6 +18,8 @@ __all__ = ["ENV_ATTEMPT", "LocalWorkload"]
 
 ENV_ATTEMPT = "ALLOTMENT_ATTEMPT"
 _REAP_S = 2.0
+_LOOKS = 50
+_LOOK_AGAIN_S = 0.02
 
 
 @dataclass
@@ -55,12 +57,12 @@ class LocalWorkload:
             raise _stopped("its gate was closed") from error
 
     async def devices(self) -> tuple[str, ...]:
-        visible = self._look().env.get("CUDA_VISIBLE_DEVICES", "")
+        visible = (await self._look()).env.get("CUDA_VISIBLE_DEVICES", "")
         return tuple(part for part in visible.split(",") if part)
 
     async def url(self) -> str:
         """From the environment that the process was made with."""
-        bound = urlsplit(self._look().env.get("JUPYTERHUB_SERVICE_URL", ""))
+        bound = urlsplit((await self._look()).env.get("JUPYTERHUB_SERVICE_URL", ""))
         host = bound.hostname or ""
         host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104
         return f"{bound.scheme or 'http'}://{f'[{host}]' if ':' in host else host}:{bound.port}{bound.path}"
@@ -81,11 +83,17 @@ class LocalWorkload:
         if process is not None:
             await asyncio.to_thread(_reap, process)
 
-    def _look(self) -> Process:
-        found = self._read()
-        if found is None:
-            raise _stopped("it is gone")
-        return found
+    async def _look(self) -> Process:
+        """While the gate becomes the server (exec), the kernel shows an empty environment for a moment:
+        our own child that still runs is looked at again before it is called gone."""
+        for _ in range(_LOOKS):
+            found = self._read()
+            if found is not None:
+                return found
+            if self._process is None or self._process.poll() is not None:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        raise _stopped("it is gone")
 
     def _read(self) -> Process | None:
         """The process while it is this lease's: a pid is given to others later."""
