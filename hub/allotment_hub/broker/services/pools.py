@@ -42,7 +42,8 @@ def _names(pool: Pool, gpu: Gpu) -> bool:
 def _wrong_mode(gpu: Gpu, pool: Pool) -> str:
     want, switch = ("on", 1) if pool.mig else ("off", 0)
     return (
-        f"Pool {pool.name} wants MIG mode {want} on GPU {gpu.index}, where it is {'on' if gpu.mig else 'off'}. "
+        f"Pool {pool.name} wants MIG mode {want} on GPU {gpu.index}, where it is "
+        f"{'on' if gpu.mig else 'off'}. "
         f"When nothing runs on it: `nvidia-smi -i {gpu.index} -mig {switch}` "
         "(cards before Hopper also need a reset), or correct the pool in site.yaml."
     )
@@ -67,19 +68,21 @@ def request_of(
 ) -> Request | None:
     """What the allocator is asked for, or None for a CPU flavor.
 
+    Only pools that could serve this kind of device: a waiting lease closes its pools to later ones.
     Pools are those of the flavor that the person's `groups` may use, or exactly `only` (the names that
     a lease was asked with).
     """
     if flavor.gpu is None:
         return None
+    want = flavor.gpu
     allowed = [
         pool
         for pool in pools
-        if (pool.flavors == "all" or flavor_id in pool.flavors)
+        if (pool.mig if want.kind == "slice" else not pool.mig or pool.full_is_largest_profile)
+        and (pool.flavors == "all" or flavor_id in pool.flavors)
         and (groups is None or may_use(pool.groups, groups))
         and (only is None or pool.name in only)
     ]
-    want = flavor.gpu
     return request_for(
         want.kind,
         want.memory_gb,

@@ -51,7 +51,7 @@ class Stopping:
         self._was_running: set[str] = set()
 
     async def look_at(self, lease: Lease) -> None:
-        """One ending lease: stop its workload, record the stop, free its devices or note what is in the way."""
+        """One ending lease: stop its workload, record that, free its devices or note what is in the way."""
         if self._jobs.running(f"cut-{lease.id}"):
             return
         if self._seen.engine_problem is not None:
