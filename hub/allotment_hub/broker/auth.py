@@ -67,6 +67,10 @@ class Auth:
         cookie = request.cookies.get(SESSION_COOKIE)
         return self._sessions.find(cookie) if cookie else None
 
+    def forget_answers(self) -> None:
+        """Ask the hub again about every token."""
+        self._answers.forget()
+
     def sign_in_browser(self, token: str) -> str:
         return self._sessions.open(token)
 

@@ -39,6 +39,10 @@ class Streams:
         self._open: Counter[tuple[str, str]] = Counter()
         self._pumps: set[asyncio.Task[None]] = set()
 
+    @property
+    def open_streams(self) -> int:
+        return self._open.total()
+
     def close(self) -> None:
         """End every stream, so that a server that waits for its connections can stop."""
         for pump in list(self._pumps):
