@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from allotment_spawner.gpu.agent.child import CannotOpen, Hung, Stopped
@@ -25,6 +25,7 @@ __all__ = ["AgentOptions", "main", "run", "worker_command"]
 _log = logging.getLogger("allotment.agent")
 _PATIENCE_S = 3.0
 _MAX_SOCKET_PATH = 100
+_MAX_DEADLINE_S = 3600.0
 
 
 class CannotStart(Exception):
@@ -131,9 +132,29 @@ def parse(argv: Sequence[str]) -> AgentOptions:
     parser.add_argument("--node", default=socket.gethostname(), help="this machine's name in the fleet")
     parser.add_argument("--cdi-dir", type=Path, help="write a CDI entry for each slice here")
     parser.add_argument("--group", help="group that may use the socket too (0660)")
+    parser.add_argument(
+        "--deadline",
+        type=_deadline,
+        action="append",
+        default=[],
+        metavar="VERB=SECONDS",
+        help="how long the hardware may take: start (20), inventory (5), ensure (30), destroy (30)",
+    )
     given = parser.parse_args(argv)
     setup = Setup(gpus=given.gpus, state_dir=given.state_dir, node=given.node, cdi_dir=given.cdi_dir)
-    return AgentOptions(socket=given.socket, setup=setup, group=given.group)
+    deadlines = replace(Deadlines(), **dict(given.deadline))
+    return AgentOptions(socket=given.socket, setup=setup, group=given.group, deadlines=deadlines)
+
+
+def _deadline(text: str) -> tuple[str, float]:
+    verb, _, seconds = text.partition("=")
+    try:
+        value = float(seconds)
+    except ValueError:
+        value = 0.0
+    if verb not in {f.name for f in fields(Deadlines)} or not 0 < value <= _MAX_DEADLINE_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not VERB=SECONDS, for example inventory=10")
+    return verb, value
 
 
 def main(argv: Sequence[str] | None = None, worker_program: Sequence[str] = ()) -> None:

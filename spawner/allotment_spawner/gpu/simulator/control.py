@@ -49,6 +49,10 @@ class SimControl:
         """The machine now (read-only)."""
         return self._state.read()
 
+    def uuid_of(self, gpu: str) -> str:
+        """The UUID of a GPU that was named by index or UUID."""
+        return _find(self._state.read(), gpu).uuid
+
     def processes(self) -> list[SimProcess]:
         """Processes on the devices now."""
         return alive(self._state.read().processes)

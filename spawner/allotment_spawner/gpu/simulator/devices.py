@@ -1,5 +1,5 @@
 """Simulated NVML calls about boards: identity, memory, mode, links, processes, events."""
-# ruff: noqa: N802, ARG002
+# ruff: noqa: N802
 
 from __future__ import annotations
 

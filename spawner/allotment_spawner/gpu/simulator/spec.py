@@ -10,7 +10,7 @@ from allotment_spawner.gpu.simulator.models import known_models
 __all__ = ["MAX_GPUS", "SimBoard", "parse"]
 
 MAX_GPUS = 1024
-_ITEM = re.compile(r"^(?:(\d{1,4})x)?([A-Za-z0-9][A-Za-z0-9-]*)(?::([a-z]+))?$")
+_ITEM = re.compile(r"^(?:(\d{1,4})x)?([A-Za-z][A-Za-z0-9-]*)(?::([a-z]+))?$")
 _ALIASES = {
     "A30": "A30-24GB",
     "A100": "A100-80GB",
