@@ -64,6 +64,7 @@ class DockerEngine:
         self._proc = proc
         self._connect = client_factory or (lambda: docker.APIClient(base_url=base_url, timeout=deadline_s))
         self._clients = threading.local()
+        self._opened: list[Any] = []
         self._devices: dict[str, tuple[str, ...]] = {}
 
     async def check(self) -> None:
@@ -77,9 +78,11 @@ class DockerEngine:
             lambda client: self._stop(client, engine_ref, grace_s), grace_s + 3 * self._deadline_s
         )
 
-    async def close(self) -> None:
-        """Give the threads back; a call that hangs is left behind."""
+    def close(self) -> None:
+        """Give the threads and connections back; a call that hangs is left behind."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        for client in self._opened:
+            client.close()
 
     async def _call(self, work: Callable[[Any], T], limit_s: float) -> T:
         def run() -> T:
@@ -99,6 +102,7 @@ class DockerEngine:
         client = getattr(self._clients, "client", None)
         if client is None:
             client = self._clients.client = self._connect()
+            self._opened.append(client)
         return client
 
     def _observe(self, client: Any) -> list[Workload]:

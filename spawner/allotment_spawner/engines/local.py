@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from allotment_spawner.core.errors import EngineUnavailable
@@ -44,45 +44,58 @@ class LocalEngine:
 
     async def stop(self, engine_ref: str, *, grace_s: float) -> None:
         """TERM to the outermost processes, KILL to all that are left after `grace_s` seconds."""
-        members = (await self._look()).get(engine_ref, [])
-        inside = {one.pid for one in members}
+        # Remembered for the whole stop: once the server is dead, a child that dropped its environment
+        # could no longer be told from a stranger.
+        known: dict[int, int] = {}
+        members = await self._members(engine_ref, known)
         for one in members:
             # a notebook server asked alone ends its kernels in order; asked all at once it cannot
-            if one.parent not in inside:
+            if one.parent not in known:
                 send_signal(self._proc, one, signal.SIGTERM)
-        if await self._gone(engine_ref, rounds=max(1, round(grace_s / _LOOK_EVERY_S)), kill=False):
+        if await self._gone(engine_ref, known, rounds=max(1, round(grace_s / _LOOK_EVERY_S)), kill=False):
             return
         # looked at anew each round: a process may fork while its siblings are being killed
-        if not await self._gone(engine_ref, rounds=_KILL_ROUNDS, kill=True):
+        if not await self._gone(engine_ref, known, rounds=_KILL_ROUNDS, kill=True):
             raise EngineUnavailable(
                 f"Processes of session {engine_ref} did not end even when killed.",
                 "A process may be stuck in the kernel; its device stays reserved until it is gone.",
             )
 
-    async def _gone(self, lease: str, *, rounds: int, kill: bool) -> bool:
+    async def _gone(self, lease: str, known: dict[int, int], *, rounds: int, kill: bool) -> bool:
         for _ in range(rounds):
-            members = (await self._look()).get(lease, [])
+            members = await self._members(lease, known)
             if not members:
                 return True
             if kill:
                 for one in members:
                     send_signal(self._proc, one, signal.SIGKILL)
             await asyncio.sleep(_LOOK_EVERY_S)
-        return not (await self._look()).get(lease)
+        return not await self._members(lease, known)
 
-    async def _look(self) -> dict[str, list[Process]]:
+    async def _members(self, lease: str, known: dict[int, int]) -> list[Process]:
+        """The lease's processes now; `known` (pid: started) is those of before, and grows."""
+        members = (await self._look(lease, known)).get(lease, [])
+        known.update({one.pid: one.started for one in members})
+        return members
+
+    async def _look(
+        self, lease: str | None = None, known: Mapping[int, int] | None = None
+    ) -> dict[str, list[Process]]:
         try:
-            return await asyncio.to_thread(self._scan)
+            return await asyncio.to_thread(self._scan, lease, dict(known or {}))
         except OSError as error:
             raise EngineUnavailable(
                 f"The process list {self._proc} cannot be read: {error.strerror}.",
                 "Mount /proc and try again.",
             ) from error
 
-    def _scan(self) -> dict[str, list[Process]]:
+    def _scan(self, known_lease: str | None, known: Mapping[int, int]) -> dict[str, list[Process]]:
         found = (read_process(self._proc, pid, uid=self._uid) for pid in pids(self._proc))
         processes = {one.pid: one for one in found if one is not None}
-        lease_of = {one.pid: self._own_lease(one) for one in processes.values()}
+        lease_of = {
+            one.pid: known_lease if known.get(one.pid) == one.started else self._own_lease(one)
+            for one in processes.values()
+        }
         groups: dict[str, list[Process]] = {}
         for one in processes.values():
             lease = _inherited_lease(one, processes, lease_of.get, self._installation)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,8 @@ class DockerDaemon:
     ) -> None:
         self.folder = folder
         self.socket = folder / "docker.sock"
-        self.name = f"allotment-test-{uuid.uuid4().hex[:8]}"
+        # from the folder's name, so that what a killed test run left can be found again
+        self.name = f"allotment-test-{folder.name}"
         self._networking = networking
         self._live_restore = live_restore
         self._nvidia = nvidia
@@ -141,12 +141,14 @@ class DockerDaemon:
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, "dockerd ended"
-        try:
-            client = self.client(timeout_s=5)
-        except (DockerException, RequestException):
+        if not self.socket.exists():
             return False
-        with contextlib.closing(client):
-            return True
+        # a fixed version: with "auto" a refused connection would leave its socket open
+        with contextlib.closing(docker.APIClient(self.base_url, version="1.41", timeout=5)) as client:
+            try:
+                return bool(client.ping())
+            except (DockerException, RequestException):
+                return False
 
     def _remove_containers(self) -> None:
         with contextlib.closing(self.client()) as client:
