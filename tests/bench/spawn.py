@@ -56,9 +56,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Compared]:
         stack.callback(daemon.remove)
         daemon.start()
         ours = stack.enter_context(
-            our_hub(
-                folder / "ours", base_url=daemon.base_url, flavor=options.flavor, gpus="sim:2xA100-80GB:mig"
-            )
+            our_hub(base_url=daemon.base_url, flavor=options.flavor, gpus="sim:2xA100-80GB:mig")
         )
         image = image_tag("minimal")
         stock = stack.enter_context(stock_hub(folder / "stock", base_url=daemon.base_url, image=image))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ import docker
 import httpx
 from allotment_hub.host.node import ensure_proxy, find_node
 
+from allotment_testing.installation import Installation, free_port
 from allotment_testing.spawn_bench.drive import HubUnderTest
 
 __all__ = ["our_hub", "stock_hub"]
@@ -52,28 +51,25 @@ c.DockerSpawner.cpu_limit = 2
 
 
 @contextmanager
-def our_hub(folder: Path, *, base_url: str, flavor: str, gpus: str) -> Iterator[HubUnderTest]:
-    """`up` with the Docker engine in `folder`; taken down with its data afterwards."""
-    data = folder / "data"
-    site = data / "config" / "site.yaml"
-    # What `up` makes of an empty folder, with one thing changed: which engine.
-    site.parent.mkdir(parents=True)
-    (data / "run").mkdir()
-    site.write_text(f"docker: {{socket: '{base_url}'}}\npolicies: {{sessions_per_person: 10}}\n")
-    up = [sys.executable, "-m", "allotment_hub.host.up", "--data-dir", str(data), "--engine", "docker"]
-    up += ["--gpus", gpus, "--port", str(_free_port()), "--detach", "--yes"]
-    subprocess.run(up, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+def our_hub(*, base_url: str, flavor: str, gpus: str) -> Iterator[HubUnderTest]:
+    """An installation on this engine; taken down with its data afterwards."""
+    installation = Installation(engine="docker", gpus=gpus)
     try:
-        document = json.loads((data / "connection.json").read_text())
+        # What `up` makes of an empty folder, with two things changed.
+        installation.paths.site.parent.mkdir(parents=True)
+        installation.paths.runtime.parent.mkdir()
+        installation.paths.site.write_text(
+            f"docker: {{socket: '{base_url}'}}\npolicies: {{sessions_per_person: 10}}\n"
+        )
+        installation.up()
         yield HubUnderTest(
             name="Allotment",
-            url=document["hub_url"],
-            token=document["admin_token"],
+            url=installation.connection.hub_url,
+            token=installation.connection.admin_token,
             options={"environment": "minimal", "flavor": flavor},
         )
     finally:
-        down = [sys.executable, "-m", "allotment_hub.host.down", "--data-dir", str(data), "--purge", "--yes"]
-        subprocess.run(down, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        installation.close()
 
 
 @contextmanager
@@ -83,13 +79,13 @@ def stock_hub(folder: Path, *, base_url: str, image: str) -> Iterator[HubUnderTe
     token = secrets.token_hex(16)
     node = find_node()
     proxy = ensure_proxy(ROOT / "deploy" / "proxy", node, lambda _line: None)
-    port = _free_port()
+    port = free_port()
     config = folder / "jupyterhub_config.py"
     config.write_text(
         STOCK.format(
             port=port,
-            hub_port=_free_port(),
-            api_port=_free_port(),
+            hub_port=free_port(),
+            api_port=free_port(),
             gateway=_make_network(base_url),
             folder=folder,
             node=node.node,
@@ -140,9 +136,3 @@ def _wait_for(hub: HubUnderTest, process: subprocess.Popen[bytes], log: Path) ->
         except httpx.TransportError:
             time.sleep(0.2)
     raise RuntimeError(f"the stock hub did not answer:\n{log.read_text(errors='replace')[-3000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
