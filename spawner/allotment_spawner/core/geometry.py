@@ -7,7 +7,7 @@ from functools import lru_cache
 from allotment_spawner.core.inventory import Profile
 from allotment_spawner.core.profiles import is_plain
 
-__all__ = ["Geometry", "free_placements", "geometry_of", "mask", "most_disjoint"]
+__all__ = ["Axis", "Geometry", "axis_of", "free_placements", "geometry_of", "mask", "most_disjoint"]
 
 
 @lru_cache(maxsize=4096)
@@ -36,24 +36,57 @@ def most_disjoint(starts: tuple[int, ...], size: int, taken: int) -> int:
     return count
 
 
+class Axis:
+    """What can follow what on an axis of `length` memory slices, for profiles of these shapes.
+
+    A shape is the masks of one profile's legal placements. Models that differ only in memory, like
+    A100 and H100, share one Axis (`axis_of`).
+    """
+
+    __slots__ = ("_next", "length", "shapes")
+
+    def __init__(self, *, length: int, shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.length = length
+        self.shapes = shapes
+        self._next: dict[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
+
+    def next_masks(self, taken: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(number of the shape, the taken masks that its free placements lead to), for those that fit."""
+        known = self._next.get(taken)
+        if known is None:
+            found = []
+            for number, shape in enumerate(self.shapes):
+                masks = tuple(taken | bits for bits in shape if not bits & taken)
+                if masks:
+                    found.append((number, masks))
+            known = self._next[taken] = tuple(found)
+        return known
+
+
 class Geometry:
     """The profiles and legal placements of one GPU model.
 
     Two GPUs with equal axis and profiles share one Geometry (`geometry_of`), so it is compared and
-    hashed by identity. `names` are the ordinary profiles, `shapes` the masks of their placements.
+    hashed by identity. `names` are the ordinary profiles, in the order of `axis.shapes`.
     """
 
-    __slots__ = ("axis", "names", "profiles", "shapes")
+    __slots__ = ("axis", "names", "profiles")
 
-    def __init__(self, *, axis: int, profiles: tuple[Profile, ...]) -> None:
+    def __init__(self, *, length: int, profiles: tuple[Profile, ...]) -> None:
         plain = [profile for profile in profiles if is_plain(profile.name)]
-        self.axis = axis
-        self.profiles = {profile.name: profile for profile in profiles}
+        shapes = tuple(tuple(mask(start, profile.size) for start in profile.starts) for profile in plain)
+        self.axis = axis_of(length, shapes)
         self.names = tuple(profile.name for profile in plain)
-        self.shapes = tuple(tuple(mask(start, p.size) for start in p.starts) for p in plain)
+        self.profiles = {profile.name: profile for profile in profiles}
+
+
+@lru_cache(maxsize=512)
+def axis_of(length: int, shapes: tuple[tuple[int, ...], ...]) -> Axis:
+    """The shared Axis of these shapes."""
+    return Axis(length=length, shapes=shapes)
 
 
 @lru_cache(maxsize=512)
 def geometry_of(axis: int, profiles: tuple[Profile, ...]) -> Geometry:
-    """The shared Geometry of these profiles."""
-    return Geometry(axis=axis, profiles=profiles)
+    """The shared Geometry of these profiles; `axis` is the number of memory slices."""
+    return Geometry(length=axis, profiles=profiles)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
-from allotment_spawner.core.demand import Demand
-from allotment_spawner.core.geometry import Geometry, mask
+from allotment_spawner.core.geometry import Axis, mask
 from allotment_spawner.core.inventory import Profile
 
-__all__ = ["Lookahead", "Option", "lookahead_for"]
+__all__ = ["Lookahead", "Option"]
 
 FULLNESS = 0.2
 """How much less a placement costs on a full GPU than on an empty one, in requests served. An emptier
@@ -26,7 +24,7 @@ class Option(NamedTuple):
 
 
 class Lookahead:
-    """Costs of placements on one GPU model under one demand, worked out once for each taken mask.
+    """Costs of placements on one axis under one demand, worked out once for each taken mask.
 
     The worth of a GPU is the expected number of requests it could serve, one after the other and each
     placed as well as possible, before it must turn one away:
@@ -35,14 +33,14 @@ class Lookahead:
     and also knows which of them had a substitute.
     """
 
-    __slots__ = ("_geometry", "_options", "_shares", "_worth")
+    __slots__ = ("_axis", "_options", "_shares", "_worth")
 
-    def __init__(self, *, geometry: Geometry, shares: tuple[float, ...]) -> None:
-        """`shares` are the likelihoods of `geometry.names`, with sum 1."""
-        self._geometry = geometry
+    def __init__(self, *, axis: Axis, shares: tuple[float, ...]) -> None:
+        """`shares` are the likelihoods of `axis.shapes`, with sum 1."""
+        self._axis = axis
         self._shares = shares
         self._worth: dict[int, float] = {}
-        self._options: dict[tuple[str, int], tuple[Option, ...]] = {}
+        self._options: dict[tuple[tuple[int, ...], int, int], tuple[Option, ...]] = {}
 
     def worth(self, taken: int) -> float:
         """Expected requests served before one is turned away; 0 when nothing fits."""
@@ -50,35 +48,23 @@ class Lookahead:
         if known is not None:
             return known
         total = 0.0
-        for share, shape in zip(self._shares, self._geometry.shapes, strict=True):
-            left = [self.worth(taken | bits) for bits in shape if not bits & taken]
-            if left:
-                total += share * (1.0 + max(left))
+        for number, masks in self._axis.next_masks(taken):
+            total += self._shares[number] * (1.0 + max(map(self.worth, masks)))
         self._worth[taken] = total
         return total
 
     def options(self, profile: Profile, taken: int) -> tuple[Option, ...]:
         """The placements of `profile` that touch no slice of the mask `taken`, cheapest first."""
-        known = self._options.get((profile.name, taken))
+        key = (profile.starts, profile.size, taken)
+        known = self._options.get(key)
         if known is not None:
             return known
-        now = self.worth(taken) - FULLNESS * taken.bit_count() / self._geometry.axis
+        now = self.worth(taken) - FULLNESS * taken.bit_count() / self._axis.length
         found = []
         for start in profile.starts:
             bits = mask(start, profile.size)
             if not bits & taken:
                 # Rounded, so that sums in another order are not taken for a difference.
                 found.append(Option(round(now - self.worth(taken | bits), 9), start, bits))
-        result = tuple(sorted(found))
-        self._options[profile.name, taken] = result
+        result = self._options[key] = tuple(sorted(found))
         return result
-
-
-@lru_cache(maxsize=64)
-def _shared(geometry: Geometry, shares: tuple[float, ...]) -> Lookahead:
-    return Lookahead(geometry=geometry, shares=shares)
-
-
-def lookahead_for(geometry: Geometry, demand: Demand) -> Lookahead:
-    """The Lookahead of this model and demand; equal demand gives the same object."""
-    return _shared(geometry, demand.shares(geometry.names))

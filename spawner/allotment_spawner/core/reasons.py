@@ -69,10 +69,14 @@ def _why_no_cards(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
 def _why_no_slice(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
     want = candidate.want
     fitting: list[tuple[GpuState, Profile]] = []
-    for geometry, gpus in snapshot.groups:
-        profile = profile_for(want, geometry) if gpus[0].pool in candidate.pools else None
-        if profile is not None:
-            fitting.extend((gpu, profile) for gpu in gpus)
+    for geometry, alike in snapshot.models:
+        profile = profile_for(want, geometry)
+        if profile is None:
+            continue
+        for gpus in alike:
+            if gpus[0].pool in candidate.pools:
+                # GPUs that look alike differ in nothing that is asked below, but in what is leased.
+                fitting.extend((gpu, profile) for gpu in (gpus if gpus[0].fixed_layout else gpus[:1]))
     if not fitting:
         return NoRoom("no_such_device", f"No GPU here has {_wish(want)}.", True)
     offered = [(gpu, profile) for gpu, profile in fitting if _layout_has(gpu, profile.name)]

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from allotment_spawner.core.demand import Demand
 from allotment_spawner.core.geometry import Geometry, mask, most_disjoint
 from allotment_spawner.core.inventory import Profile
-from allotment_spawner.core.lookahead import Lookahead, lookahead_for
 from allotment_spawner.core.profiles import choose, largest
+from allotment_spawner.core.ranking import Choice, ranking_for
 from allotment_spawner.core.request import Candidate, Want
 from allotment_spawner.core.snapshot import GpuState, IdleSlice, Placed, Placement, Snapshot
 
 __all__ = ["count_slices", "place_slice", "profile_for"]
-
-
-class Rank(NamedTuple):
-    """What makes one placement better than another; the smallest is taken.
-
-    empty: it would break into a GPU nobody uses; cut: no idle slice can be handed out as it is;
-    cost: what later requests lose; waste: idle slices that must be destroyed.
-    """
-
-    empty: bool
-    cut: bool
-    cost: float
-    waste: int
 
 
 def profile_for(want: Want, geometry: Geometry) -> Profile | None:
@@ -41,50 +26,21 @@ def profile_for(want: Want, geometry: Geometry) -> Profile | None:
 
 def place_slice(candidate: Candidate, snapshot: Snapshot, demand: Demand) -> Placement | None:
     """The best legal placement on any GPU of the candidate's pools, or None; the first GPU on a tie."""
-    known: dict[Geometry, tuple[Profile | None, Lookahead]] = {}
-    best: Rank | None = None
-    winner: tuple[GpuState, Profile, int] | None = None
-    for geometry, gpus in snapshot.groups:
-        gpu = gpus[0]
-        if gpu.pool not in candidate.pools or not gpu.usable:
+    best: Choice | None = None
+    winner: tuple[GpuState, Profile] | None = None
+    for geometry, alike in snapshot.models:
+        profile = profile_for(candidate.want, geometry)
+        if profile is None:
             continue
-        if geometry not in known:
-            known[geometry] = (profile_for(candidate.want, geometry), lookahead_for(geometry, demand))
-        profile, lookahead = known[geometry]
-        if profile is None or (profile.media and gpu.me_taken):
-            continue
-        if best is not None and not gpu.taken and not best.empty:
-            continue
-        choice = _best_on(gpu, profile, lookahead)
-        if choice is not None and (best is None or choice[0] < best):
-            best, winner = choice[0], (gpu, profile, choice[1])
+        found = ranking_for(geometry, demand, profile).best_of(alike, candidate.pools, best)
+        if found is not None:
+            best, winner = found[0], (found[1], profile)
     if best is None or winner is None:
         return None
-    gpu, profile, start = winner
-    destroy = _in_the_way(gpu, profile, start) if best.cut else ()
-    return Placement((Placed(gpu.gpu_uuid, profile.name, start, profile.size, not best.cut, destroy),))
-
-
-def _best_on(gpu: GpuState, profile: Profile, lookahead: Lookahead) -> tuple[Rank, int] | None:
-    """The best placement on this GPU: its rank and its start."""
-    options = lookahead.options(profile, gpu.taken)
-    if not options:
-        return None
-    empty = not gpu.taken
-    if not gpu.idle:
-        return None if gpu.fixed_layout else (Rank(empty, True, options[0].cost, 0), options[0].start)
-    ready = {piece.start for piece in gpu.idle if piece.profile == profile.name}
-    if ready:
-        for cost, start, _ in options:
-            if start in ready:
-                return Rank(empty, False, cost, 0), start
-    if gpu.fixed_layout:
-        return None
-    masks = [mask(piece.start, piece.size) for piece in gpu.idle]
-    return min(
-        (Rank(empty, True, cost, sum(1 for idle in masks if idle & bits)), start)
-        for cost, start, bits in options
-    )
+    gpu, profile = winner
+    destroy = _in_the_way(gpu, profile, best.start) if best.cut else ()
+    placed = Placed(gpu.gpu_uuid, profile.name, best.start, profile.size, not best.cut, destroy)
+    return Placement((placed,))
 
 
 def _in_the_way(gpu: GpuState, profile: Profile, start: int) -> tuple[IdleSlice, ...]:
@@ -98,16 +54,15 @@ def _in_the_way(gpu: GpuState, profile: Profile, start: int) -> tuple[IdleSlice,
 def count_slices(candidate: Candidate, snapshot: Snapshot) -> tuple[int, int]:
     """How many such slices fit (now, if everything usable were free)."""
     free = total = 0
-    for geometry, gpus in snapshot.groups:
-        if gpus[0].pool not in candidate.pools or not gpus[0].usable:
-            continue
+    for geometry, alike in snapshot.models:
         profile = profile_for(candidate.want, geometry)
         if profile is None:
             continue
-        for gpu in gpus:
-            now, ever = _count_on(gpu, profile)
-            free += now
-            total += ever
+        for gpu in (gpu for gpus in alike for gpu in gpus):
+            if gpu.usable and gpu.pool in candidate.pools:
+                now, ever = _count_on(gpu, profile)
+                free += now
+                total += ever
     return free, total
 
 

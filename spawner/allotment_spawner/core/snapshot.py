@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 from allotment_spawner.core.geometry import Geometry, geometry_of, mask
 from allotment_spawner.core.inventory import Profile
 
-__all__ = ["GpuState", "Group", "IdleSlice", "Placed", "Placement", "Snapshot"]
+__all__ = ["GpuState", "IdleSlice", "Model", "Placed", "Placement", "Snapshot"]
 
 
 class IdleSlice(NamedTuple):
@@ -47,6 +47,14 @@ class GpuState:
     """Slices of ours in use; needed only for the total of a static pool."""
     memory_bytes: int = 0
     """The card's memory; 0 is unknown, and then no whole card of a given memory is promised."""
+    looks: str = field(init=False, repr=False, compare=False)
+    """Everything but the model that decides where a slice may go. GPUs of one model that look alike
+    get one answer; a string, because it keeps its hash."""
+
+    def __post_init__(self) -> None:
+        flags = f"{self.taken}|{self.me_taken}|{self.usable}|{self.fixed_layout}|{self.pool}"
+        idle = "|".join([f"{piece.profile}@{piece.start}+{piece.size}" for piece in self.idle])
+        object.__setattr__(self, "looks", f"{flags}|{idle}")
 
 
 class Placed(NamedTuple):
@@ -70,14 +78,11 @@ class Placement:
     devices: tuple[Placed, ...]
 
 
-_looks = attrgetter("taken", "idle", "pool", "me_taken", "usable", "fixed_layout")
-
-
-class Group(NamedTuple):
-    """MIG GPUs that look alike to a request, so that one answer serves them all: that of the first."""
+class Model(NamedTuple):
+    """The MIG GPUs of one model, those that look alike together: one answer serves them all."""
 
     geometry: Geometry
-    gpus: list[GpuState]
+    alike: tuple[list[GpuState], ...]
 
 
 @dataclass(frozen=True)
@@ -87,25 +92,19 @@ class Snapshot:
     gpus: tuple[GpuState, ...] = field(default=())
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
-        """MIG GPUs by (model, pool, taken, idle, ...), in the order of their first GPU."""
-        geometries: dict[int, Geometry] = {}
-        groups: dict[tuple[object, ...], Group] = {}
+    def models(self) -> tuple[Model, ...]:
+        """MIG GPUs by model and looks, both in the order of their first GPU."""
+        models: dict[int, dict[str, list[GpuState]]] = defaultdict(lambda: defaultdict(list))
         for gpu in self.gpus:
-            if not gpu.mig:
-                continue
-            # By id(): hashing all profiles of 1,000 GPUs would cost more than the decision. The
-            # snapshot keeps the tuples alive, so an id means one tuple.
-            geometry = geometries.get(id(gpu.profiles))
-            if geometry is None:
-                geometry = geometries[id(gpu.profiles)] = geometry_of(gpu.axis, gpu.profiles)
-            key = (geometry, *_looks(gpu))
-            group = groups.get(key)
-            if group is None:
-                groups[key] = Group(geometry, [gpu])
-            else:
-                group.gpus.append(gpu)
-        return tuple(groups.values())
+            if gpu.mig:
+                # By id(): hashing all profiles of 1,000 GPUs would cost more than the decision. The
+                # snapshot keeps the tuples alive, so an id means one tuple.
+                models[id(gpu.profiles)][gpu.looks].append(gpu)
+        found = []
+        for alike in models.values():
+            first = next(iter(alike.values()))[0]
+            found.append(Model(geometry_of(first.axis, first.profiles), tuple(alike.values())))
+        return tuple(found)
 
     def after(self, placement: Placement) -> Snapshot:
         """The snapshot once this placement is made. KeyError if it names a GPU that is not here."""
