@@ -19,10 +19,10 @@ from allotment_hub.broker import logs
 from allotment_hub.broker.app import create_app
 from allotment_hub.broker.auth import Auth
 from allotment_hub.broker.browser_sessions import BrowserSessions, SignInSeal
+from allotment_hub.broker.factory import build_broker
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.broker.services.facade import Broker
-from allotment_hub.broker.services.factory import build_broker
 from allotment_hub.broker.serving import Server, bind
 from allotment_hub.broker.settings import Settings, load_settings
 from allotment_hub.broker.streams import Streams

@@ -103,6 +103,7 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.DeviceBusy: 409,
     errors.DeviceMismatch: 409,
     errors.WaitTooLong: 409,
+    errors.StartFailed: 409,
     TooLarge: 413,
     errors.BadOptions: 422,
     BadRequest: 422,

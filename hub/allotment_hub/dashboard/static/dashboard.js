@@ -11,6 +11,7 @@
   let shown = "";
   let busy = false;
   let again = false;
+  let later = 0;
 
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   const day = new Intl.DateTimeFormat(undefined, {
@@ -98,7 +99,12 @@
       rest += value;
       const events = rest.split("\n\n");
       rest = events.pop();
-      if (events.some((one) => one.startsWith("event: changed"))) await refresh();
+      if (events.some((one) => one.startsWith("event: changed"))) {
+        await refresh();
+        // The machine itself is looked at every two seconds: what was just cut shows then.
+        clearTimeout(later);
+        later = setTimeout(() => refresh().catch(() => {}), 2500);
+      }
     }
   }
 

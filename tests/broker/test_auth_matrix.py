@@ -1,0 +1,133 @@
+"""Every route with every kind of caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from allotment_testing.broker_api import API, HUB_TOKEN, BrokerApi, broker_api
+from allotment_testing.fake_hub_api import ACCESS, ACT_AS
+
+CALLERS = (
+    "nobody", "unknown", "basic", "no-access", "service", "person", "person-with-act-as", "other",
+    "admin", "operator", "hub", "act-as",
+)  # fmt: skip
+
+
+def row(text: str) -> dict[str, int]:
+    return dict(zip(CALLERS, map(int, text.split()), strict=True))
+
+
+# fmt: off
+#                             nobody unkn basic no-ac svc person p+act other admin oper hub act-as
+MATRIX: dict[str, dict[str, int]] = {
+    "GET health":              row("200 200 200 200 200 200 200 200 200 200 200 200"),
+    "GET openapi.json":        row("200 200 200 200 200 200 200 200 200 200 200 200"),
+    "GET me":                  row("401 401 401 403 200 200 200 200 200 200 200 200"),
+    "GET flavors":             row("401 401 401 403 403 200 200 200 200 200 403 403"),
+    "GET flavors?user=ann":    row("401 401 401 403 403 200 200 403 403 403 200 200"),
+    "GET environments":        row("401 401 401 403 403 200 200 200 200 200 403 403"),
+    "GET environments?user=ann": row("401 401 401 403 403 200 200 403 403 403 200 200"),
+    "GET leases":              row("401 401 401 403 403 200 200 200 200 200 200 200"),
+    "GET leases?user=ann":     row("401 401 401 403 403 200 200 403 200 200 200 200"),
+    "GET leases/LEASE":        row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "GET leases/LEASE/explain": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "GET leases/LEASE/events": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "GET leases/unknown":      row("401 401 401 403 404 404 404 404 404 404 404 404"),
+    "GET fleet":               row("401 401 401 403 403 403 403 403 200 200 403 403"),
+    "GET events":              row("401 401 401 403 403 403 403 403 403 403 200 200"),
+    "POST leases":             row("401 401 401 403 403 403 403 403 403 403 201 201"),
+    "PUT leases/LEASE/renew":  row("401 401 401 403 403 403 403 403 403 403 409 409"),
+    "PUT leases/LEASE/confirm": row("401 401 401 403 403 403 403 403 403 403 409 409"),
+    "PUT leases/LEASE/active": row("401 401 401 403 403 403 403 403 403 403 409 409"),
+    "DELETE leases/LEASE":     row("401 401 401 403 404 202 202 404 202 202 200 200"),
+}
+# fmt: on
+BODIES: dict[str, Any] = {
+    "POST leases": {"user": "cleo", "server": "", "environment": "minimal", "flavor": "cpu"},
+    "PUT leases/LEASE/confirm": {"engine_ref": "x"},
+    "PUT leases/LEASE/active": {"devices_seen": []},
+}
+
+
+@dataclass
+class World:
+    api: BrokerApi
+    url: str
+    headers: dict[str, dict[str, str]]
+    lease: str
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with broker_api(tmp_path) as api, api.served() as url:
+        hub = api.hub
+        for name in ("ann", "ben", "cleo"):
+            hub.add_user(name)
+        hub.add_user("root", admin=True)
+        hub.add_user("olga", groups=("allotment-operators",))
+        tokens = {
+            "unknown": "0" * 32,
+            "no-access": hub.add_token("ann", "read:users!user=ann", "access:services!service=other"),
+            "service": hub.add_token("ann", ACCESS, kind="service"),
+            "person": hub.add_token("ann", ACCESS),
+            "person-with-act-as": hub.add_token("ann", "access:services", ACT_AS),
+            "other": hub.add_token("ben", ACCESS),
+            "admin": hub.add_token("root", ACCESS),
+            "operator": hub.add_token("olga", ACCESS),
+            "hub": HUB_TOKEN,
+            "act-as": hub.add_token("another-hub", ACCESS, ACT_AS, kind="service"),
+        }
+        headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
+        headers |= {"nobody": {}, "basic": {"Authorization": "Basic YW5uOmFubg=="}}
+        reply: Any = await api.lease("ann")
+        yield World(api, url, headers, reply["lease"]["id"])
+
+
+def address(world: World, route: str) -> tuple[str, str]:
+    method, path = route.split(" ")
+    path = path.replace("LEASE", world.lease)
+    base = world.url if path == "health" else world.url.removesuffix("/services/allotment/") + API + "/"
+    return method, base + path
+
+
+async def status(client: httpx.AsyncClient, world: World, route: str, headers: dict[str, str]) -> int:
+    """Of streams only the head is read."""
+    method, url = address(world, route)
+    key = {} if method == "DELETE" else {"Idempotency-Key": "another-attempt"}
+    sent = {**headers, **key}
+    async with client.stream(method, url, headers=sent, json=BODIES.get(route)) as answer:
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+            problem = httpx.Response(200, content=await answer.aread()).json()
+            assert problem["status"] == answer.status_code
+            assert problem["type"] == f"urn:allotment:problem:{problem['code']}"
+            assert problem["detail"]
+            assert problem["next_step"]
+        return answer.status_code
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+async def test_matrix(world: World, caller: str) -> None:
+    found, expected = {}, {}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for route, statuses in MATRIX.items():
+            found[route] = await status(client, world, route, world.headers[caller])
+            expected[route] = statuses[caller]
+    assert found == expected
+
+
+async def test_the_matrix_is_complete(world: World) -> None:
+    async with world.api.client() as client:
+        paths = (await client.get("openapi.json")).json()["paths"]
+    documented = {
+        f"{method.upper()} {path.rsplit('/allotment/', 1)[1].removeprefix('api/v1/')}"
+        for path, methods in paths.items()
+        for method in methods
+    }
+    tested = {route.partition("?")[0].replace("LEASE", "{lease_id}") for route in MATRIX}
+    assert documented <= tested

@@ -1,0 +1,128 @@
+"""Generated requests with real tokens and real ids: never a 5xx, always the described answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from allotment_testing.broker_api import HUB_TOKEN, BrokerApi, broker_api
+from allotment_testing.fake_hub_api import ACCESS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+STREAMS = {"/services/allotment/api/v1/events", "/services/allotment/api/v1/leases/{lease_id}/events"}
+EXAMPLES = 40
+
+
+class Running:
+    """A broker on a loopback port, in a thread with a loop of its own: generated calls are synchronous."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stop = asyncio.Event()
+        self._ready: Future[None] = Future()
+        self.url = ""
+        self.tokens: dict[str, str] = {}
+        self.leases: list[str] = []
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="broker")
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        self._ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=30)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with broker_api(self._folder) as api, api.served() as url:
+                await self._seed(api)
+                self.url = url
+                self._ready.set_result(None)
+                await self._stop.wait()
+        except Exception as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _seed(self, api: BrokerApi) -> None:
+        api.hub.add_user("ann")
+        api.hub.add_user("ben")
+        api.hub.add_user("root", admin=True)
+        self.tokens = {
+            "hub": HUB_TOKEN,
+            "person": api.hub.add_token("ann", ACCESS),
+            "operator": api.hub.add_token("root", ACCESS),
+        }
+        for user, server, flavor in (
+            ("ann", "", "gpu-full"), ("ann", "work", "gpu-10gb"), ("ben", "", "gpu-full"), ("ben", "b", "cpu")
+        ):  # fmt: skip
+            reply: Any = await api.lease(
+                user, server=server, flavor=flavor, attempt=f"{user}-{server or 'd'}"
+            )
+            self.leases.append(reply["lease"]["id"])
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("broker")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def schema(running: Running) -> Any:
+    return schemathesis.openapi.from_url(f"{running.url}api/v1/openapi.json")
+
+
+def operations(schema: Any) -> list[Any]:
+    """All but the streams, whose answers do not end."""
+    found = [one.ok() for one in schema.get_all_operations()]
+    return [one for one in found if one.path not in STREAMS]
+
+
+@pytest.mark.parametrize("caller", ["hub", "person", "operator"])
+def test_no_request_breaks_the_broker(running: Running, schema: Any, caller: str) -> None:
+    tested = operations(schema)
+    assert len(tested) >= 12
+    for operation in tested:
+        attack(running, operation, caller)
+
+
+def attack(running: Running, operation: Any, caller: str) -> None:
+    """Generated parameters and bodies, with an id and a key that exist half of the time."""
+    ids = st.one_of(st.none(), st.sampled_from(running.leases))
+    keys = st.one_of(st.none(), st.sampled_from(["ann-d", "ann-work", "ben-d", "ben-b"]))
+
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(), lease_id=ids, key=keys)
+    def run(case: Any, lease_id: str | None, key: str | None) -> None:
+        if lease_id is not None and "lease_id" in (case.path_parameters or {}):
+            case.path_parameters["lease_id"] = lease_id
+        headers = {"Authorization": f"Bearer {running.tokens[caller]}"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        response = case.call(headers=headers)
+        assert response.status_code < 500, (case.as_curl_command(), response.text)
+        case.validate_response(
+            response,
+            checks=[status_code_conformance, content_type_conformance, response_schema_conformance],
+        )
+
+    run()
