@@ -190,6 +190,40 @@ async def test_application_xid_is_no_fault_but_others_are(tmp_path: Path) -> Non
         assert "Xid 94" in ((await agent.client.inventory()).gpus[0].problem or "")
 
 
+async def test_every_gpu_has_the_deadline_for_itself(tmp_path: Path) -> None:
+    async with AgentProcess(tmp_path, deadlines={"inventory": 1.0}) as agent:
+        await agent.client.inventory()
+        agent.control.latency(0.4, "nvmlDeviceGetComputeRunningProcesses")
+        assert [g.problem for g in (await agent.client.inventory()).gpus] == [None, None, None]
+
+
+async def test_change_waits_for_no_other_gpu(tmp_path: Path) -> None:
+    """A change of one GPU is to be settled at the start and hangs; the change of another one is made."""
+    async with AgentProcess(
+        tmp_path, deadlines=QUICK | {"ensure": 2}, dies_at=("ensure:instance made", "agent")
+    ) as agent:
+        bad, good, _ = (g.uuid for g in (await agent.client.inventory()).gpus)
+        with pytest.raises(AgentUnavailable):
+            await agent.client.ensure_slice(bad, "1g.10gb", 0)
+        await agent.kill()
+        agent.control.hang(bad, "nvmlGpuInstanceDestroy")
+        await agent.start()
+        assert (await agent.client.ensure_slice(good, "1g.10gb", 0)).uuid
+        assert [u.gpu_uuid for u in (await agent.client.health()).unhealthy] == [bad]
+
+
+async def test_faulty_gpu_takes_no_new_slice_but_gives_up_old_ones(tmp_path: Path) -> None:
+    async with AgentProcess(tmp_path) as agent:
+        gpu = (await agent.client.inventory()).gpus[0].uuid
+        await agent.client.ensure_slice(gpu, "1g.10gb", 0)
+        agent.control.fault(gpu, 94)
+        assert (await agent.client.inventory()).gpus[0].problem
+        with pytest.raises(AgentUnavailable, match="Xid 94"):
+            await agent.client.ensure_slice(gpu, "1g.10gb", 1)
+        await agent.client.destroy_slice(gpu, "1g.10gb", 0)
+        assert (await agent.client.inventory()).gpus[0].slices == ()
+
+
 async def test_client_deadline(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path) as agent:
         gpu = (await agent.client.inventory()).gpus[0].uuid

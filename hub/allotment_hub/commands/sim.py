@@ -16,7 +16,7 @@ from allotment.settings import default_data_dir
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.gpu.agent_client import UnixAgent
 from allotment_spawner.gpu.simulator.control import SimControl
-from allotment_spawner.gpu.simulator.state import SimProcess
+from allotment_spawner.gpu.simulator.state import SimGpu, SimProcess
 from rich.table import Table
 
 from allotment_hub.paths import Paths
@@ -70,7 +70,7 @@ def _machine(data_dir: Path | None) -> Iterator[SimControl]:
 def _no_simulator(paths: Paths) -> AllotmentError:
     if paths.runtime.exists():
         return NotConfigured(
-            f"The installation in {paths.data} does not use simulated hardware, so there is nothing to drive.",
+            f"The installation in {paths.data} does not use simulated hardware; there is nothing to drive.",
             "Start one with ./deploy/up --gpus sim:2xA100-80GB and name its folder with --data-dir.",
         )
     return NotConfigured(
@@ -101,6 +101,11 @@ def show(data_dir: DataDir = None) -> None:
                 table.add_row("", "", compute.uuid, at, "", _pids(processes, compute.uuid))
     screen().print(f"Simulated machine {state.spec}, booted as {state.boot_id}")
     screen().print(table)
+
+
+def _condition(gpu: SimGpu) -> str:
+    trouble = [word for word, true in (("lost", gpu.lost), ("hangs", bool(gpu.hangs))) if true]
+    return ", ".join(["MIG" if gpu.mig else "whole", *trouble])
 
 
 def _pids(processes: list[SimProcess], device: str) -> str:

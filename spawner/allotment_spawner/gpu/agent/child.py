@@ -101,13 +101,18 @@ class Child:
         return await self._next(deadline_s)
 
     async def _next(self, deadline_s: float) -> FromWorker:
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as timer:
                 while True:
                     line = await self._reader.readline()
                     message = FromWorker.model_validate_json(line)
                     if message.touching is None:
                         return message
+                    if self._touching is None or message.touching.index != self._touching.index:
+                        # Every GPU has the deadline for itself, so that on a large node the last
+                        # one is not blamed for the time that the others took.
+                        timer.reschedule(loop.time() + deadline_s)
                     self._touching = message.touching
         except TimeoutError:
             raise Hung(self._touching) from None

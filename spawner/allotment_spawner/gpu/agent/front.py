@@ -24,7 +24,8 @@ _LATER = "Try again in a minute; if it goes on, tell your operator."
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds the hardware gets for each verb, counted from when the worker begins with it."""
+    """Seconds the hardware gets for each verb (for each GPU of an inventory), counted from when the
+    worker begins with it."""
 
     start: float = 20.0
     inventory: float = 5.0
@@ -143,10 +144,15 @@ class Front:
         )
 
     async def _change(self, task: Task) -> FromWorker:
-        try:
-            return await self._do(task.model_copy(update={"skip": self._health.hanging()}))
-        except Hung:
-            raise no_answer(task.verb, self._deadlines.of(task)) from None
+        while True:
+            marked_before = len(self._health.marks)
+            try:
+                return await self._do(task.model_copy(update={"skip": self._health.hanging()}))
+            except Hung:
+                own = self._health.find(task.gpu_uuid) is not None
+                if own or len(self._health.marks) == marked_before:
+                    raise no_answer(task.verb, self._deadlines.of(task)) from None
+                # Another GPU hung on the way (a change of its own was to be settled first).
 
     async def _do(self, task: Task) -> FromWorker:
         """One task on a ready worker. Refusals are raised; Hung after the GPU was marked."""
@@ -166,26 +172,35 @@ class Front:
         return said
 
     async def _ready(self) -> Child:
-        if self._child is not None and self._child.alive:
-            return self._child
-        await self.close()
-        child, ready = await Child.start(self._command, deadline_s=self._deadlines.start)
-        self._child, self._boot_id = child, ready.boot_id
-        self._health.boot(ready.boot_id)
-        _log.info("worker %s is ready", child.pid)
-        for gpu_uuid in ready.unsettled:
-            await self._settle(child, gpu_uuid)
-        return child
+        """A worker that has settled what could be settled. CannotOpen, Hung, Stopped."""
+        while self._child is None or not self._child.alive:
+            await self.close()
+            child, ready = await Child.start(self._command, deadline_s=self._deadlines.start)
+            self._child, self._boot_id = child, ready.boot_id
+            self._health.boot(ready.boot_id)
+            _log.info("worker %s is ready", child.pid)
+            for gpu_uuid in ready.unsettled:
+                if not await self._settle(child, gpu_uuid):
+                    break
+        return self._child
 
-    async def _settle(self, child: Child, gpu_uuid: str) -> None:
+    async def _settle(self, child: Child, gpu_uuid: str) -> bool:
+        """False when the worker is gone because a GPU, marked now, hung. Hung when nobody is to blame."""
         mark = self._health.find(gpu_uuid)
         if mark is not None and mark.kind == "hang":
-            return
+            return True
         task = Task(verb="settle", gpu_uuid=gpu_uuid, skip=self._health.hanging())
-        said = await child.do(task, deadline_s=self._deadlines.of(task))
+        try:
+            said = await child.do(task, deadline_s=self._deadlines.of(task))
+        except Hung as hung:
+            await self._replace(hung, task)
+            if hung.touching is None:
+                raise
+            return False
         if said.problem is not None:
             # Nothing is lost: it stays in the journal, and the next verb on this GPU tries again.
             _log.warning("GPU %s: a half-done change is not settled: %s", gpu_uuid, said.problem.sentence)
+        return True
 
     async def _replace(self, hung: Hung, task: Task) -> None:
         await self.close()

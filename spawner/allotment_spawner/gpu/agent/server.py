@@ -43,7 +43,7 @@ def bind_socket(path: Path, *, group: str | None = None) -> socket.socket:
     It appears there in one rename with its final mode, over a stale one of a dead agent.
     The caller holds the lock of the state directory, so no living agent is robbed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _folder(path.parent, group)
     scratch = path.with_name(f".{path.name}.new")
     scratch.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -63,6 +63,16 @@ def bind_socket(path: Path, *, group: str | None = None) -> socket.socket:
         scratch.unlink(missing_ok=True)
         raise
     return listening
+
+
+def _folder(path: Path, group: str | None) -> None:
+    """The socket's folder; one that we make is closed to everybody but those who may use the socket."""
+    if path.is_dir():
+        return
+    path.mkdir(parents=True, mode=0o700)
+    if group is not None:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        path.chmod(0o710)
 
 
 class AgentServer:

@@ -19,7 +19,7 @@ class XidWatcher:
     def __init__(self, *, nvml: Any) -> None:
         self._nvml = nvml
         self._set: Any = None
-        self._registered: dict[str, Any] = {}
+        self._registered: set[str] = set()
 
     def watch(self, index: int, uuid: str) -> None:
         """Begin to listen for a GPU. Boards that have no events are simply not heard."""
@@ -33,7 +33,7 @@ class XidWatcher:
         except self._nvml.NVMLError as error:
             if not is_code(error, self._nvml, "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"):
                 return
-        self._registered[uuid] = index
+        self._registered.add(uuid)
 
     def drain(self) -> dict[str, int]:
         """GPU UUID -> the first critical Xid since the last call. Never waits."""
