@@ -12,9 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from allotment_testing.docker_daemon import DockerDaemon
-from allotment_testing.docker_images import clone_images, ensure_images, image_tag
-from allotment_testing.docker_netns import private_network
+from allotment_testing.docker_images import image_tag
+from allotment_testing.docker_testbed import running_docker
 from allotment_testing.spawn_bench.drive import HubUnderTest, at_once, one_after_the_other
 from allotment_testing.spawn_bench.hubs import our_hub, stock_hub
 from allotment_testing.spawn_bench.statistics import Compared, compare
@@ -37,7 +36,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.sequence, options.at_once = 1, 2, 3
-    ensure_images("minimal")
     results = _measure(options)
     if options.json:
         print(json.dumps({name: asdict(result) for name, result in results.items()}, indent=2))
@@ -51,10 +49,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Compared]:
     seconds: dict[str, dict[str, list[float]]] = {name: {"ours": [], "stock": []} for name in GOALS}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allotment-bench-")))
-        stack.enter_context(private_network())
-        daemon = DockerDaemon(clone_images(folder / "docker"))
-        stack.callback(daemon.remove)
-        daemon.start()
+        daemon = stack.enter_context(running_docker("minimal"))
         ours = stack.enter_context(
             our_hub(base_url=daemon.base_url, flavor=options.flavor, gpus="sim:2xA100-80GB:mig")
         )

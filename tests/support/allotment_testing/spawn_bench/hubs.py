@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import docker
@@ -129,10 +129,8 @@ def _wait_for(hub: HubUnderTest, process: subprocess.Popen[bytes], log: Path) ->
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the stock hub ended:\n{log.read_text(errors='replace')[-3000:]}")
-        try:
-            with hub.client() as client:
-                if client.get("/info").is_success:
-                    return
-        except httpx.TransportError:
-            time.sleep(0.2)
+        time.sleep(0.2)
+        with suppress(httpx.TransportError), hub.client() as client:
+            if client.get("/").is_success:
+                return
     raise RuntimeError(f"the stock hub did not answer:\n{log.read_text(errors='replace')[-3000:]}")
