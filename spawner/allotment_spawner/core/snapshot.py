@@ -109,10 +109,9 @@ class Snapshot:
     def after(self, placement: Placement) -> Snapshot:
         """The snapshot once this placement is made. KeyError if it names a GPU that is not here."""
         placed = {device.gpu_uuid: device for device in placement.devices}
-        known = [gpu.gpu_uuid for gpu in self.gpus]
-        for uuid in placed:
-            if uuid not in known:
-                raise KeyError(uuid)
+        missing = placed.keys() - {gpu.gpu_uuid for gpu in self.gpus}
+        if missing:
+            raise KeyError(*missing)
         return Snapshot(tuple(_with(g, placed[g.gpu_uuid]) if g.gpu_uuid in placed else g for g in self.gpus))
 
     def gpu(self, gpu_uuid: str) -> GpuState:
