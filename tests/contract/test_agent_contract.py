@@ -146,6 +146,13 @@ async def test_impossible_wishes(node: Node) -> None:
             await node.agent.ensure_slice(gpu, profile, start)
 
 
+async def test_slice_that_went_with_the_mode_is_gone(node: Node) -> None:
+    await node.agent.ensure_slice(node.gpus[0], "1g.10gb", 0)
+    node.control.reboot()
+    node.control.set_mig_mode(node.gpus[0], False)
+    await node.agent.destroy_slice(node.gpus[0], "1g.10gb", 0)
+
+
 async def test_reboot_takes_slices_and_their_ownership(node: Node) -> None:
     await node.agent.ensure_slice(node.gpus[0], "1g.10gb", 0)
     before = (await node.agent.inventory()).boot_id

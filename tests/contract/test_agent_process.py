@@ -30,7 +30,7 @@ DESTROY_STEPS = [
     "destroy:instance removed",
     "destroy:finished",
 ]
-QUICK = {"inventory": 0.4, "ensure": 0.4, "destroy": 0.4}
+QUICK = {"inventory": 1.5, "ensure": 1.5, "destroy": 1.5}
 
 
 def half_made(inventory: NodeInventory) -> list[str]:
@@ -191,16 +191,16 @@ async def test_application_xid_is_no_fault_but_others_are(tmp_path: Path) -> Non
 
 
 async def test_every_gpu_has_the_deadline_for_itself(tmp_path: Path) -> None:
-    async with AgentProcess(tmp_path, deadlines={"inventory": 1.0}) as agent:
+    async with AgentProcess(tmp_path, deadlines={"inventory": 2.0}) as agent:
         await agent.client.inventory()
-        agent.control.latency(0.4, "nvmlDeviceGetComputeRunningProcesses")
+        agent.control.latency(0.8, "nvmlDeviceGetComputeRunningProcesses")
         assert [g.problem for g in (await agent.client.inventory()).gpus] == [None, None, None]
 
 
 async def test_change_waits_for_no_other_gpu(tmp_path: Path) -> None:
     """A change of one GPU is to be settled at the start and hangs; the change of another one is made."""
     async with AgentProcess(
-        tmp_path, deadlines=QUICK | {"ensure": 2}, dies_at=("ensure:instance made", "agent")
+        tmp_path, deadlines=QUICK | {"ensure": 5}, dies_at=("ensure:instance made", "agent")
     ) as agent:
         bad, good, _ = (g.uuid for g in (await agent.client.inventory()).gpus)
         with pytest.raises(AgentUnavailable):

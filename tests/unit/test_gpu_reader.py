@@ -168,6 +168,14 @@ def test_half_destroyed_slice_is_settled_by_the_next_verb(node: Node) -> None:
     assert [s.profile for s in node.read().gpus[0].slices] == ["2g.20gb"]
 
 
+def test_reading_without_permission_says_what_to_do(node: Node) -> None:
+    code = pynvml.NVML_ERROR_NO_PERMISSION
+    nvml = FailsOnce(node.nvml, "nvmlDeviceGetGpuInstances", code, index=0, times=9)
+    first, second = node.reader(nvml).inventory().gpus
+    assert "as root" in (first.problem or "")
+    assert second.problem is None
+
+
 def test_no_permission_says_what_to_do(node: Node) -> None:
     code = pynvml.NVML_ERROR_NO_PERMISSION
     nvml = FailsOnce(node.nvml, "nvmlDeviceCreateGpuInstanceWithPlacement", code)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
@@ -14,6 +14,7 @@ from allotment_spawner.gpu.messages import (
     INVENTORY,
     MAX_REPLY_BYTES,
     SLICE,
+    AnyRequest,
     DestroySlice,
     EnsureSlice,
     HealGpu,
@@ -25,6 +26,8 @@ from allotment_spawner.gpu.messages import (
 
 __all__ = ["UnixAgent"]
 
+_T = TypeVar("_T")
+_HEALTH = TypeAdapter(HealthReport)
 _LATER = "Try again in a minute; if it goes on, tell your operator."
 
 
@@ -40,24 +43,36 @@ class UnixAgent:
         self._deadline_s = deadline_s
 
     async def inventory(self) -> NodeInventory:
-        return INVENTORY.validate_python(await self._call(Inventory()))
+        return await self._typed(Inventory(), INVENTORY)
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         request = EnsureSlice(gpu_uuid=gpu_uuid, profile=profile, start=start)
-        return SLICE.validate_python(await self._call(request))
+        return await self._typed(request, SLICE)
 
     async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
         await self._call(DestroySlice(gpu_uuid=gpu_uuid, profile=profile, start=start))
 
     async def health(self) -> HealthReport:
         """The front's own state; it answers even while the hardware hangs."""
-        return HealthReport.model_validate(await self._call(ReportHealth()))
+        return await self._typed(ReportHealth(), _HEALTH)
 
     async def heal(self, gpu_uuid: str) -> None:
         """Let a GPU that was marked unhealthy be used again; not marked is no error."""
         await self._call(HealGpu(gpu_uuid=gpu_uuid))
 
-    async def _call(self, request: Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu) -> Any:
+    async def _typed(self, request: AnyRequest, shape: TypeAdapter[_T]) -> _T:
+        result = await self._call(request)
+        try:
+            return shape.validate_python(result)
+        except ValidationError as error:
+            # After an update, while the old agent still runs.
+            raise AgentUnavailable(
+                "The agent answered in a form that this version does not know.",
+                "Restart the agent so that both have one version.",
+                verb=request.verb,
+            ) from error
+
+    async def _call(self, request: AnyRequest) -> Any:
         try:
             async with asyncio.timeout(self._deadline_s):
                 line = await self._exchange(request.model_dump_json().encode() + b"\n")

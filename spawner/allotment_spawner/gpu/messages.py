@@ -16,6 +16,7 @@ __all__ = [
     "MAX_REQUEST_BYTES",
     "REQUEST",
     "SLICE",
+    "AnyRequest",
     "DestroySlice",
     "EnsureSlice",
     "HealGpu",
@@ -24,7 +25,6 @@ __all__ = [
     "Problem",
     "Reply",
     "ReportHealth",
-    "Request",
     "Unhealthy",
     "malformed",
 ]
@@ -77,10 +77,8 @@ class HealGpu(_Request):
     gpu_uuid: _Uuid
 
 
-Request = Annotated[
-    Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu, Field(discriminator="verb")
-]
-REQUEST: TypeAdapter[Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu] = TypeAdapter(Request)
+AnyRequest = Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu
+REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="verb")])
 
 
 class Problem(_Message):

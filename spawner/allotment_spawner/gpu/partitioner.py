@@ -79,7 +79,7 @@ class Partitioner:
         return made
 
     def destroy(self, gpu_uuid: str, profile: str, start: int, skip: Collection[int] = ()) -> None:
-        """Remove the slice; nothing there is fine. DeviceBusy when it is in use or not ours."""
+        """Remove the slice; nothing there (or MIG off) is fine. DeviceBusy when it is in use or not ours."""
         target = self._open(gpu_uuid, skip)
         there = _exactly(self._present(target), profile, start)
         uuid = there.computes[0][2] if there is not None and there.computes else None
@@ -115,8 +115,6 @@ class Partitioner:
                 self._settle(target, change)
         except self._nvml.NVMLError as error:
             raise refusals.failed(gpu_uuid, error, self._nvml) from error
-        if not target.profiles:
-            raise refusals.mig_is_off(gpu_uuid)
         return target
 
     def _present(self, target: _Target) -> list[Instance]:
@@ -226,6 +224,8 @@ class Partitioner:
 
 
 def _legal(target: _Target, profile: str, start: int) -> Profile:
+    if not target.profiles:
+        raise refusals.mig_is_off(target.identity.uuid)
     wanted = next((p for p in target.profiles if p.name == profile), None)
     if wanted is None or start not in wanted.starts:
         raise refusals.no_such_slice(target.identity.uuid, profile, start, target.profiles)

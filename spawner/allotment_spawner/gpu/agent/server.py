@@ -19,6 +19,7 @@ from allotment_spawner.gpu.messages import (
     MAX_REQUEST_BYTES,
     REQUEST,
     SLICE,
+    AnyRequest,
     DestroySlice,
     EnsureSlice,
     HealGpu,
@@ -143,7 +144,7 @@ class AgentServer:
         except Refusal as refusal:
             return Reply(id=request.id, problem=Problem.of(refusal))
 
-    async def _do(self, request: Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu) -> Any:
+    async def _do(self, request: AnyRequest) -> Any:
         match request:
             case Inventory():
                 return INVENTORY.dump_python(await self._front.inventory(), mode="json")

@@ -61,9 +61,9 @@ class NvmlReader:
         self, gpu_uuid: str, skip: Collection[int] = ()
     ) -> tuple[Any, Identity, tuple[Profile, ...]] | None:
         """(board handle, identity, profiles; none while MIG is off) of a GPU, or None."""
-        for index in range(self._nvml.nvmlDeviceGetCount()):
-            if index in skip or (index in self._known and self._known[index].uuid != gpu_uuid):
-                continue
+        indexes = [i for i in range(self._nvml.nvmlDeviceGetCount()) if i not in skip]
+        # Where it was last seen comes first; the others only if it is not there any more.
+        for index in sorted(indexes, key=lambda i: i not in self._known or self._known[i].uuid != gpu_uuid):
             board, identity = self._open(index)
             if identity.uuid == gpu_uuid:
                 mig = mig_is_on(self._nvml, board)
@@ -116,6 +116,8 @@ class NvmlReader:
     def _broken(self, index: int, error: Exception) -> Gpu:
         if is_code(error, self._nvml, "GPU_IS_LOST"):
             problem = "the GPU has fallen off the bus (GPU_IS_LOST); the node needs a restart"
+        elif is_code(error, self._nvml, "NO_PERMISSION"):
+            problem = "reading its slices needs root (NO_PERMISSION): run allotment-agent as root"
         else:
             problem = f"reading it failed with {error_word(error, self._nvml)}"
         known = self._known.get(index) or Identity(f"GPU-unknown-{index}", index, "unknown", 0, None)
