@@ -151,9 +151,10 @@ def _pip_install() -> None:
     command += ["--constraint", str(LOCK)]
     for name in PROJECTS:
         command += ["--editable", str(CHECKOUT / name)]
+    log = VENV / "install.log"
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines: deque[str] = deque(maxlen=200)
-    reader = threading.Thread(target=_show, args=(child, lines), daemon=True)
+    reader = threading.Thread(target=_show, args=(child, lines, log), daemon=True)
     reader.start()
     try:
         code = child.wait()
@@ -163,25 +164,25 @@ def _pip_install() -> None:
     reader.join(5)
     if code != 0:
         errors = [line for line in lines if line.startswith("ERROR")]
-        why = errors[0].removeprefix("ERROR: ") if errors else _last("\n".join(lines))
+        why = (errors[0].removeprefix("ERROR: ") if errors else _last("\n".join(lines))).strip().rstrip(".")
         raise Problem(
-            f"pip could not install the packages ({why.strip()}); see whether the package index answers."
+            f"pip could not install the packages ({why}); does the package index answer? More in {log}."
         )
 
 
-def _show(child: subprocess.Popen[str], lines: deque[str]) -> None:
+def _show(child: subprocess.Popen[str], lines: deque[str], log: Path) -> None:
     """Tell every few seconds what pip is at, so that nobody takes it for stuck."""
-    told = 0.0
-    for line in child.stdout or ():
-        lines.append(line.rstrip())
-        words = line.split()
-        if (
-            words[:1]
-            and words[0] in {"Collecting", "Downloading", "Installing"}
-            and time.monotonic() - told > 3
-        ):
-            told = time.monotonic()
-            print(f"·   {' '.join(words[:2])}", flush=True)
+    told = time.monotonic()
+    with log.open("w", encoding="utf-8") as file:
+        for line in child.stdout or ():
+            file.write(line)
+            lines.append(line.rstrip())
+            words = line.split()
+            if words[:1] in (["Collecting"], ["Downloading"]) and time.monotonic() - told > 4:
+                told = time.monotonic()
+                print(f"·   {words[1]}", flush=True)
+            elif words[:2] == ["Installing", "collected"]:
+                print("·   putting the packages in place", flush=True)
 
 
 def _last(text: str) -> str:
