@@ -115,5 +115,3 @@ def _stopped(how: str) -> StartFailed:
         f"The server stopped while it started: {how}.",
         "Start again; tell an operator if it stays. The server's log says more.",
     )
-
-
