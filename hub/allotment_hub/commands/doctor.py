@@ -128,14 +128,10 @@ def _firewall(site: Site, settings: HostSettings, runtime: Runtime) -> list[Find
         settings=site.docker, installation=runtime.installation, version=version(), real_gpus=False
     )
     try:
-        firewall = host.firewall(ports=(settings.hub_port, settings.broker_port, settings.port))
+        firewall, rules = host.firewall(ports=(settings.hub_port, settings.broker_port, settings.port))
     except DockerProblem:
         return []  # said already
-    if os.geteuid() != 0:
-        commands = firewall.missing(run=lambda _: 1)
-        what = "Only root can see whether containers are kept from this host's other ports."
-        return [Finding("firewall", "warning", what, "They are, after:\n    " + "\n    ".join(commands))]
-    return firewall_findings(firewall.missing())
+    return firewall_findings(rules.commands(), applied=firewall.applied(rules) if os.geteuid() == 0 else None)
 
 
 def _soften(finding: Finding) -> Finding:

@@ -119,15 +119,14 @@ def toolkit_version() -> str | None:
     return found.group(0) if found else None
 
 
-def firewall_findings(missing: list[str]) -> list[Finding]:
-    """`missing` are the exact commands that would install the rules that are not there."""
-    if not missing:
+def firewall_findings(commands: list[str], *, applied: bool | None) -> list[Finding]:
+    """`applied` is None where this account cannot see it; `commands` would install the rules."""
+    if applied:
         return [Finding("firewall", "ok", "containers reach only our ports on this host")]
-    return [
-        Finding(
-            "firewall",
-            "warning",
-            "Containers can reach other ports of this host and the cloud's metadata address.",
-            "Run as root:\n    " + "\n    ".join(missing),
-        )
-    ]
+    what = (
+        "Only root can see whether containers are kept from this host's ports and the metadata address."
+        if applied is None
+        else "Containers can reach this host's other ports and the cloud's metadata address."
+    )
+    remedy = "As root run ./deploy/up, or:\n    " + "\n    ".join(commands)
+    return [Finding("firewall", "warning", what, remedy)]

@@ -1,25 +1,33 @@
-"""This machine's Docker: whether it answers, our network's gateway, which images are there."""
+"""This machine's Docker: whether it answers, our network's gateway, images, devices and firewall."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Literal
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import docker
-from allotment_spawner.launch.names import LABEL_INSTALLATION
-from docker.errors import DockerException, ImageNotFound, NotFound
+from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.docker_setup import Bridge, engine_facts, ensure_bridge, is_reachable
+from allotment_spawner.engines.firewall import (
+    Firewall,
+    FirewallError,
+    FirewallRules,
+    firewall_rules,
+    run_iptables,
+)
+from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
 from allotment_hub.host.environments import FoundImage
-from allotment_hub.host.firewall import Firewall
-from allotment_hub.host.ports import can_listen
 from allotment_hub.site import DockerSettings
 
 __all__ = ["CDI_FOLDER", "DockerHost", "DockerProblem"]
 
-LABEL_PACKAGES = "allotment.packages"
+LABEL_PACKAGES = "org.allotment.packages"
 CDI_FOLDER = "/var/run/cdi"
+T = TypeVar("T")
 
 
 class DockerProblem(Exception):
@@ -46,80 +54,67 @@ class DockerHost:
 
     def images(self, names: Sequence[str]) -> dict[str, FoundImage | None]:
         """The image of each environment, None where there is none. The `cuda` one first with real GPUs."""
-        client = self._client()
-        try:
-            return {name: self._image(client, name) for name in names}
-        except (DockerException, RequestException) as error:
-            raise _silent(error) from None
-        finally:
-            client.close()
+        return self._ask(lambda client: {name: self._image(client, name) for name in names})
 
-    def request_devices(self, *, cdi_written: bool) -> Literal["nvidia", "cdi", "env"]:
-        """What the engine has: CDI where it reads the entries that the agent writes, else NVIDIA's driver.
+    def bridge(self) -> Bridge:
+        """Our network; made when there is none. Its containers can be reached from this host."""
+        facts, bridge = self._ask(lambda client: (engine_facts(client), self._bridge(client)))
+        if facts.remote is not None or not is_reachable(bridge):
+            why = facts.remote or "the engine runs on another machine or in a virtual one"
+            raise DockerProblem(
+                f"This host cannot reach Docker's containers: {why}. Use Docker Engine on Linux."
+            )
+        return bridge
 
-        Simulated devices exist in neither, so they are only named in the environment.
+    def request_devices(self) -> Literal["nvidia", "cdi", "env"]:
+        """What the engine has: CDI where it reads the entries that the agent (as root) writes, else
+        NVIDIA's driver. Simulated devices exist in neither, so they are only named in the environment.
         """
         if self._settings.request_devices != "auto":
             return self._settings.request_devices
         if not self._real_gpus:
             return "env"
-        client = self._client()
-        try:
-            info = client.info()
-        except (DockerException, RequestException) as error:
-            raise _silent(error) from None
-        finally:
-            client.close()
-        return "cdi" if cdi_written and CDI_FOLDER in (info.get("CDISpecDirs") or []) else "nvidia"
+        folders = self._ask(engine_facts).cdi_folders
+        return "cdi" if os.geteuid() == 0 and CDI_FOLDER in folders else "nvidia"
 
-    def gateway(self) -> str:
-        """Address of our bridge on this host; the network is made when there is none.
-
-        Containers must be reachable from here: behind a virtual machine (Docker Desktop) they are not.
-        """
-        gateway = self._gateway_of(self._find_network())
-        if can_listen(gateway, 0) is not None:
-            raise DockerProblem(
-                "This host cannot reach Docker's containers (Docker Desktop, rootless or remote Docker); "
-                "use Docker Engine on Linux itself."
-            )
-        return gateway
-
-    def firewall(self, *, ports: tuple[int, ...]) -> Firewall:
+    def firewall(self, *, ports: tuple[int, ...]) -> tuple[Firewall, FirewallRules]:
         """The rules for our network; `ports` are the hub's, the broker's and the proxy's."""
-        network = self._find_network()
-        named = (network.get("Options") or {}).get("com.docker.network.bridge.name")
-        return Firewall(
+        bridge = self._ask(self._bridge)
+        firewall = Firewall(run=run_iptables)
+        rules = firewall_rules(
             installation=self._installation,
-            bridge=named or f"br-{network['Id'][:12]}",
-            gateway=self._gateway_of(network),
+            interface=bridge.interface,
+            gateway=bridge.gateway,
             ports=ports,
+            docker_user=os.geteuid() != 0 or firewall.has_docker_user(),
         )
+        return firewall, rules
 
-    def _find_network(self) -> dict[str, Any]:
-        client = self._client()
+    def close_ports(self, *, ports: tuple[int, ...]) -> str:
+        """Keep containers from this host's other ports; only root can. Says what came of it."""
+        if os.geteuid() != 0:
+            return "Containers are not kept from this host's ports: `allot doctor` lists the rules for root."
+        firewall, rules = self.firewall(ports=ports)
         try:
-            return self._network(client)
+            firewall.apply(rules)
+        except FirewallError as error:
+            return f"Containers are not kept from this host's ports: {error} `allot doctor` lists the rules."
+        return "Firewall rules keep containers from this host's other ports."
+
+    def _ask(self, work: Callable[[Any], T]) -> T:
+        try:
+            client = docker.APIClient(base_url=self._settings.socket, timeout=self._timeout_s, version="auto")
+            try:
+                return work(client)
+            finally:
+                client.close()
+        except EngineUnavailable as error:
+            raise DockerProblem(f"{error.sentence} {error.next_step}") from None
         except (DockerException, RequestException) as error:
             raise _silent(error) from None
-        finally:
-            client.close()
 
-    def _gateway_of(self, network: dict[str, Any]) -> str:
-        configs = (network.get("IPAM") or {}).get("Config") or []
-        found = [str(config["Gateway"]) for config in configs if config.get("Gateway")]
-        if not found:
-            raise DockerProblem(
-                f"Docker's network {self._settings.network} has no gateway address; remove it with "
-                f"`docker network rm {self._settings.network}` and start again."
-            )
-        return found[0].split("/")[0]
-
-    def _client(self) -> Any:
-        try:
-            return docker.APIClient(base_url=self._settings.socket, timeout=self._timeout_s, version="auto")
-        except (DockerException, RequestException) as error:
-            raise _silent(error) from None
+    def _bridge(self, client: Any) -> Bridge:
+        return ensure_bridge(client, name=self._settings.network, installation=self._installation)
 
     def _image(self, client: Any, name: str) -> FoundImage | None:
         for variant in self._variants():
@@ -129,29 +124,14 @@ class DockerHost:
             except ImageNotFound:
                 continue
             labels = (found.get("Config") or {}).get("Labels") or {}
-            return FoundImage(
-                name=tag, digest=str(found["Id"]), packages=_packages(labels.get(LABEL_PACKAGES))
-            )
+            packages = _packages(labels.get(LABEL_PACKAGES))
+            return FoundImage(name=tag, digest=str(found["Id"]), packages=packages)
         return None
 
     def _variants(self) -> tuple[str, ...]:
         if self._settings.variant != "auto":
             return (self._settings.variant,)
         return ("cuda", "cpu") if self._real_gpus else ("cpu", "cuda")
-
-    def _network(self, client: Any) -> dict[str, Any]:
-        name = self._settings.network
-        try:
-            return dict(client.inspect_network(name))
-        except NotFound:
-            client.create_network(
-                name,
-                driver="bridge",
-                labels={LABEL_INSTALLATION: self._installation},
-                options={"com.docker.network.bridge.enable_icc": "false"},
-                check_duplicate=True,
-            )
-            return dict(client.inspect_network(name))
 
 
 def _packages(label: str | None) -> dict[str, str]:
@@ -168,4 +148,7 @@ def _silent(error: BaseException) -> DockerProblem:
         return DockerProblem(
             "You may not use Docker's socket; join the group docker (and sign in again), or run as root."
         )
-    return DockerProblem("Docker does not answer; install or start it (`systemctl start docker`).")
+    if "Connection refused" in text or "No such file" in text or "Connection aborted" in text:
+        return DockerProblem("Docker does not answer; install or start it (`systemctl start docker`).")
+    reason = (text.splitlines() or [type(error).__name__])[0][:200]
+    return DockerProblem(f"Docker does not do what it is asked for: {reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +42,8 @@ def choose_engine(
         try:
             images = docker.images(list(descriptions))
             _require_image(images)
-            gateway = docker.gateway()
-            request = docker.request_devices(cdi_written=os.geteuid() == 0)
+            gateway = docker.bridge().gateway
+            request = docker.request_devices()
         except DockerProblem as problem:
             if options.engine == "docker":
                 raise HostError(str(problem)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,20 +65,9 @@ def make_plan(
     )
     notes = [engine.sentence, gpus.sentence]
     if engine.engine == "docker":
-        notes.append(_close_ports(docker, settings))
+        ports = (settings.hub_port, settings.broker_port, settings.port)
+        notes.append(docker.close_ports(ports=ports))
     return Plan(settings=settings, runtime=runtime, notes=tuple(notes))
-
-
-def _close_ports(docker: DockerHost, settings: HostSettings) -> str:
-    """Containers reach our ports on this host and no others; only root can make it so."""
-    if os.geteuid() != 0:
-        return (
-            "Containers are not kept from this host's other ports; `allot doctor` lists the rules for root."
-        )
-    ports = (settings.hub_port, settings.broker_port, settings.port)
-    if docker.firewall(ports=ports).install():
-        return "Firewall rules keep containers from this host's other ports."
-    return "The firewall rules could not be installed; `allot doctor` lists them."
 
 
 def _settings(

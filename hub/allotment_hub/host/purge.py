@@ -1,11 +1,13 @@
-"""Removes what an installation made in Docker: containers, volumes and its network, never others'."""
+"""Removes what an installation made in Docker: containers, homes, network, rules; never others'."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import docker
-from allotment_spawner.launch.names import LABEL_INSTALLATION
+from allotment_spawner.engines.firewall import Firewall, FirewallError, run_iptables
+from allotment_spawner.launch.names import LABEL_INSTALLATION, home_volume_name
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
@@ -18,24 +20,31 @@ __all__ = ["purge_docker"]
 
 def purge_docker(site: Site, runtime: Runtime) -> None:
     """`HostError` when Docker does not answer: what was asked to be removed would stay."""
-    label = f"{LABEL_INSTALLATION}={runtime.installation}"
     try:
         client = docker.APIClient(base_url=site.docker.socket, timeout=60)
     except (DockerException, RequestException):
         raise HostError("Docker does not answer, so its containers and volumes cannot be removed.") from None
     try:
-        _remove(client, label)
+        _remove(client, runtime.installation)
     except (DockerException, RequestException) as error:
         raise HostError(f"Docker did not remove everything ({error}).") from None
     finally:
         client.close()
+    if os.geteuid() == 0:
+        try:
+            Firewall(run=run_iptables).remove(runtime.installation)
+        except FirewallError as error:
+            raise HostError(f"The firewall rules could not be removed: {error}") from None
 
 
-def _remove(client: Any, label: str) -> None:
+def _remove(client: Any, installation: str) -> None:
+    label = f"{LABEL_INSTALLATION}={installation}"
     for container in client.containers(all=True, filters={"label": [label]}):
         client.remove_container(container["Id"], v=True, force=True)
-    for volume in client.volumes(filters={"label": [label]}).get("Volumes") or []:
-        client.remove_volume(volume["Name"])
+    homes = home_volume_name(installation, "")
+    for volume in client.volumes(filters={"name": homes}).get("Volumes") or []:
+        if str(volume["Name"]).startswith(homes):  # the engine's filter also matches within a name
+            client.remove_volume(volume["Name"])
     for network in client.networks(filters={"label": [label]}):
         try:
             client.remove_network(network["Id"])
