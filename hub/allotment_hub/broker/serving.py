@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -49,12 +50,14 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """uvicorn raises the signal again when it is done, before our own clean-up: we listen ourselves."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        in_main = threading.current_thread() is threading.main_thread()
+        heard = (signal.SIGTERM, signal.SIGINT) if in_main else ()
+        for number in heard:
             loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in heard:
                 loop.remove_signal_handler(number)
 
 

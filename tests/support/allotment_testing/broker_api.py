@@ -90,7 +90,7 @@ class BrokerApi:
         server = Server(self.app, streams=self.context.streams)
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
         try:
-            await until(lambda: server.started)
+            await until(lambda: server.started or serving.done())
             yield f"http://127.0.0.1:{port}/services/allotment/"
         finally:
             server.stop()
