@@ -95,10 +95,12 @@ def _why_no_slice(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
 
 def _would_fit_if_moved(gpu: GpuState, profile: Profile) -> bool:
     """Whether enough of the slices where this profile may lie are free, only not side by side."""
+    if gpu.fixed_layout or (profile.media and gpu.me_taken):
+        return False
     reach = 0
     for start in profile.starts:
         reach |= mask(start, profile.size)
-    return not gpu.fixed_layout and (reach & ~gpu.taken).bit_count() >= profile.size
+    return (reach & ~gpu.taken).bit_count() >= profile.size
 
 
 def _layout_has(gpu: GpuState, name: str) -> bool:
