@@ -88,6 +88,7 @@ def build_broker(
     hub: HubView,
     clock: Callable[[], datetime],
     on_step: Callable[[str], None] = lambda _step: None,
+    settle_s: float = 2.0,
 ) -> Broker:
     """A broker for one node. `engines` by name; runtime.json says which one runs the sessions."""
     engine = engines[runtime.engine]
@@ -164,6 +165,7 @@ def build_broker(
             views=LeaseViews(book=book, history=history, clock=clock),
             problem=_problem,
             clock=clock,
+            settle_s=settle_s,
         ),
         fleet=Fleet(
             site=site,

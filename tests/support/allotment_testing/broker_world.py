@@ -13,7 +13,9 @@ from allotment_hub.catalog import Catalog, EnvironmentRule, Flavor, GpuWant
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import EnvironmentImage, Runtime
 from allotment_hub.site import Policies, Site
+from allotment_spawner.core.inventory import NodeInventory, Slice
 from allotment_spawner.engines.base import Workload
+
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.manual_clock import ManualClock
 from allotment_testing.memory_engine import MemoryEngine
@@ -59,6 +61,7 @@ class BrokerWorld:
         self.catalog = catalog or small_catalog()
         self.clock = ManualClock()
         self.hub = MemoryHub()
+        self.settle_s = 2.0
         self.engine = MemoryEngine(installation=INSTALLATION, name=engine)
         self.engine.on_removed = self._processes_end
         self.paths.agent_state.mkdir(parents=True, exist_ok=True)
@@ -98,11 +101,12 @@ class BrokerWorld:
             catalog=self.catalog,
             runtime=self.runtime,
             paths=self.paths,
-            agent=self.agent,
+            agent=_AgentLine(self),
             engines={self.runtime.engine: self.engine},
             hub=self.hub,
             clock=self.clock,
             on_step=on_step,
+            settle_s=self.settle_s,
         )
 
     @asynccontextmanager
@@ -123,8 +127,24 @@ class BrokerWorld:
             await broker.jobs.idle()
 
 
+class _AgentLine:
+    """The broker's end of the socket: whichever agent runs now answers."""
+
+    def __init__(self, world: BrokerWorld) -> None:
+        self._world = world
+
+    async def inventory(self) -> NodeInventory:
+        return await self._world.agent.inventory()
+
+    async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
+        return await self._world.agent.ensure_slice(gpu_uuid, profile, start)
+
+    async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
+        await self._world.agent.destroy_slice(gpu_uuid, profile, start)
+
+
 async def until(condition: Callable[[], bool], *, deadline_s: float = 10.0) -> None:
     """Wait until it is true; fails when it is not within the deadline."""
     async with asyncio.timeout(deadline_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - a condition has no event
             await asyncio.sleep(0.002)

@@ -8,6 +8,7 @@ from uuid import uuid4
 from allotment_hub.broker.factory import Broker
 from allotment_spawner.core.lease import EndReason
 from allotment_spawner.wire import Activate, Confirm, LeaseEvent, LeaseReply, LeaseRequest
+
 from allotment_testing.broker_world import BrokerWorld
 
 __all__ = ["ProtocolSpawner"]

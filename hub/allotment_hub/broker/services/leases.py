@@ -47,8 +47,6 @@ _KEPT = (
     LocalEngineClosed,
     TooManySessions,
 )
-_WAIT_S = 2.0
-"""How long a request waits for its grant before it answers `queued`."""
 
 
 class Leases:
@@ -68,7 +66,10 @@ class Leases:
         views: LeaseViews,
         problem: Callable[[Refusal], dict[str, Any]],
         clock: Callable[[], datetime],
+        settle_s: float,
     ) -> None:
+        """`settle_s`: how long a request waits for its grant before it answers `queued`."""
+        self._settle_s = settle_s
         self._policies = policies
         self._catalog = catalog
         self._store = store
@@ -119,7 +120,7 @@ class Leases:
         """Wait a moment, so that a free device comes back granted in the first answer."""
         with self._signals.of(lease_id) as news:
             try:
-                async with asyncio.timeout(_WAIT_S):
+                async with asyncio.timeout(self._settle_s):
                     await self._scheduler.kick()
                     while (lease := self._book.get(lease_id)) is not None and lease.reserved:
                         news.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from alembic import command
@@ -26,10 +27,14 @@ def _config() -> Config:
     return config
 
 
+@lru_cache(maxsize=1)
+def _revisions() -> tuple[str, ...]:
+    """All revisions that this version knows, newest first."""
+    return tuple(found.revision for found in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def head_revision() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
+    return _revisions()[0]
 
 
 def current_revision(engine: Engine) -> str | None:
@@ -49,8 +54,7 @@ def migrate(
     A crash anywhere leaves the old schema or the new one, never half of it.
     """
     current = current_revision(engine)
-    script = ScriptDirectory.from_config(_config())
-    if current is not None and current not in {revision.revision for revision in script.walk_revisions()}:
+    if current is not None and current not in _revisions():
         raise NewerDatabase(
             f"The broker's database has revision {current}, which this version does not know. "
             "Install the version that wrote it, or put back the copy that lies beside it."
