@@ -18,6 +18,14 @@ from requests.exceptions import RequestException
 
 __all__ = ["DockerDaemon", "wait_until"]
 
+_CONTAINERD = """\
+version = 2
+root = "{folder}/containerd"
+state = "{folder}/containerd-state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+address = "{folder}/containerd.sock"
+"""
 _HOOK_DIR = Path(__file__).parent / "bin"
 
 
@@ -55,6 +63,7 @@ class DockerDaemon:
         self._nvidia = nvidia
         self._tcp_port = tcp_port
         self._process: subprocess.Popen[bytes] | None = None
+        self._containerd: subprocess.Popen[bytes] | None = None
 
     @property
     def base_url(self) -> str:
@@ -79,10 +88,8 @@ class DockerDaemon:
         environment = dict(os.environ)
         if self._nvidia:
             environment["PATH"] = f"{_HOOK_DIR}:{environment.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-        with (self.folder / "dockerd.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
+        self._start_containerd()
+        self._process = self._run(self._argv(), environment)
         try:
             wait_until(self._answers, limit_s=60, what="dockerd answers")
         except AssertionError as error:
@@ -91,7 +98,7 @@ class DockerDaemon:
             raise RuntimeError(f"dockerd did not start:\n{tail}") from error
 
     def kill(self) -> None:
-        """kill -9; with live_restore the containers go on."""
+        """kill -9 of dockerd; with live_restore the containers go on."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -104,6 +111,9 @@ class DockerDaemon:
                 self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
+        if self._containerd is not None:
+            self._containerd.terminate()
+            self._containerd.wait(30)
 
     def remove(self) -> None:
         """End everything of this daemon and delete its folder."""
@@ -116,6 +126,18 @@ class DockerDaemon:
         self._unmount()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _start_containerd(self) -> None:
+        """Beside dockerd, as a system's service manager does it: it outlives a kill of dockerd."""
+        if self._containerd is not None and self._containerd.poll() is None:
+            return
+        config = self.folder / "containerd.toml"
+        config.write_text(_CONTAINERD.format(folder=self.folder))
+        self._containerd = self._run(["containerd", "--config", str(config)], dict(os.environ))
+
+    def _run(self, argv: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "dockerd.log").open("ab") as log:
+            return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+
     def _argv(self) -> list[str]:
         argv = [
             "dockerd",
@@ -123,6 +145,7 @@ class DockerDaemon:
             f"--data-root={self.folder / 'data'}",
             f"--exec-root={self.folder / 'exec'}",
             f"--pidfile={self.folder / 'dockerd.pid'}",
+            f"--containerd={self.folder / 'containerd.sock'}",
             f"--containerd-namespace={self.name}",
             f"--containerd-plugins-namespace={self.name}-plugins",
             f"--cgroup-parent=/{self.name}",
@@ -158,7 +181,7 @@ class DockerDaemon:
 
     def _kill_leftovers(self) -> None:
         """Shims and containers that outlived a killed daemon, found by our own folder and cgroup."""
-        marks = (f"/{self.name}".encode(), str(self.folder / "exec").encode())
+        marks = (f"/{self.name}".encode(), f"{self.folder}/".encode())
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):

@@ -17,7 +17,11 @@ __all__ = ["running_docker"]
 
 @contextlib.contextmanager
 def running_docker(
-    *environments: str, live_restore: bool = False, tcp_port: int | None = None, own_network: bool = True
+    *environments: str,
+    live_restore: bool = False,
+    nvidia: bool = True,
+    tcp_port: int | None = None,
+    own_network: bool = True,
 ) -> Iterator[DockerDaemon]:
     """Images of `environments` (and debian:bookworm-slim) are there; root only; 3 s once they are built.
 
@@ -36,7 +40,7 @@ def running_docker(
         clone_images(folder)
         if own_network:
             stack.enter_context(private_network())
-        daemon = DockerDaemon(folder, live_restore=live_restore, tcp_port=tcp_port)
+        daemon = DockerDaemon(folder, live_restore=live_restore, nvidia=nvidia, tcp_port=tcp_port)
         stack.callback(daemon.remove)
         daemon.start()
         yield daemon
