@@ -121,7 +121,7 @@ class GpuSpawnerMixin(Spawner):
         if keep is None or keep == asked:
             keep = {} if blames_choice(refusal) else asked
         if self.orm_spawner is not None and self.orm_spawner.user_options != keep:
-            self.orm_spawner.user_options = dict(keep)
+            self.user_options = self.orm_spawner.user_options = dict(keep)
             self.user.db.commit()
 
     # -- start -----------------------------------------------------------------------------------

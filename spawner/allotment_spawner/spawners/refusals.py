@@ -10,12 +10,15 @@ from jupyterhub.spawner import SpawnException
 
 from allotment_spawner.core.errors import (
     AgentUnavailable,
+    BadOptions,
     BrokerUnavailable,
     DeviceBusy,
     DeviceMismatch,
     EngineUnavailable,
     EnvironmentNotAllowed,
+    EnvironmentUnavailable,
     FlavorNotAllowed,
+    FlavorUnavailable,
     GrantExpired,
     LocalEngineClosed,
     NotAllowed,
@@ -23,6 +26,8 @@ from allotment_spawner.core.errors import (
     SignInNeeded,
     StaleAttempt,
     StartFailed,
+    UnknownEnvironment,
+    UnknownFlavor,
     WaitTooLong,
     WrongState,
     refusal_from_code,
@@ -51,7 +56,15 @@ SPAWN_STATUS: Final[Mapping[type[Refusal], int]] = {
 """What a refused start answers; 422 for the rest. NotAllowed and SignInNeeded are about the hub's own
 token at the broker, never about the person's."""
 
-_CIRCUMSTANCE: Final = frozenset(SPAWN_STATUS) - {FlavorNotAllowed, EnvironmentNotAllowed}
+_OF_THE_CHOICE: Final = (
+    BadOptions,
+    UnknownEnvironment,
+    UnknownFlavor,
+    EnvironmentNotAllowed,
+    FlavorNotAllowed,
+    EnvironmentUnavailable,
+    FlavorUnavailable,
+)
 _ENDED: Final[Mapping[EndReason, tuple[type[Refusal], str, str]]] = {
     EndReason.REPLACED: (
         StaleAttempt,
@@ -116,4 +129,4 @@ def ended_refusal(reply: LeaseReply) -> Refusal:
 
 def blames_choice(refusal: Refusal) -> bool:
     """Whether another choice could have started, so that this one must not become the default."""
-    return type(refusal) not in _CIRCUMSTANCE
+    return isinstance(refusal, _OF_THE_CHOICE)

@@ -68,11 +68,16 @@ class FakeBroker:
     slices: int = 7
     delay_s: float = 0.0
     simulated: bool = True
+    lie_about_devices: bool = False
+    """Whether the launch names another device than the one that is leased."""
     leases: dict[str, FakeLease] = field(default_factory=dict)
     refusals: dict[str, list[Refusal]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    held_calls: list[str] = field(default_factory=list)
     port: int = 0
     _count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _holding: str = ""
+    _go_on: asyncio.Event = field(default_factory=asyncio.Event)
     _server: uvicorn.Server | None = None
     _task: asyncio.Task[None] | None = None
     _changes: asyncio.Event = field(default_factory=asyncio.Event)
@@ -108,6 +113,19 @@ class FakeBroker:
             self.wake(lease)
         self._tell()
         await self._task
+
+    def hold(self, what: str) -> None:
+        """Answer no call such as "PUT active" until `let_go()`; they stand in `held_calls`."""
+        self._holding, self._go_on = what, asyncio.Event()
+
+    def let_go(self) -> None:
+        self._holding = ""
+        self._go_on.set()
+
+    async def held(self, what: str) -> None:
+        if what == self._holding:
+            self.held_calls.append(what)
+            await self._go_on.wait()
 
     # -- rules ---------------------------------------------------------------------------------
 
@@ -191,6 +209,8 @@ class FakeBroker:
 
     def _launch(self, lease: FakeLease) -> Launch:
         devices = (lease.device,) if lease.device else ()
+        if self.lie_about_devices:
+            devices = ("MIG-of-somebody-else",)
         env = {
             "ALLOTMENT_URL": self.url,
             "ALLOTMENT_LEASE": lease.id,
@@ -320,6 +340,7 @@ def _app(fake: FakeBroker) -> FastAPI:
         what = f"{request.method} {tail}"
         fake.calls.append(what)
         await asyncio.sleep(fake.delay_s)
+        await fake.held(what)
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return JSONResponse({}, status_code=401)
         if (refusal := fake.next_refusal(what)) is not None:

@@ -8,6 +8,7 @@ import secrets
 import socket
 import sys
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,11 @@ class HubProcess:
                     await process.wait()
 
     async def add_user(self, name: str) -> None:
+        """One that is there already is no error."""
         async with self.client() as api:
-            (await api.post(f"/users/{name}")).raise_for_status()
+            answer = await api.post(f"/users/{name}")
+            if answer.status_code != HTTPStatus.CONFLICT:
+                answer.raise_for_status()
 
     async def server(self, user: str, server: str = "") -> dict[str, Any] | None:
         """The hub's model of the server, None when the hub says it is not there."""

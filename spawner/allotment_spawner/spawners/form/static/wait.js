@@ -57,6 +57,20 @@
     }
   }
 
+  async function titles() {
+    try {
+      const answer = await fetch(page.dataset.choices, { headers: { Accept: "application/json" } });
+      if (!answer.ok) return;
+      const choices = await answer.json();
+      for (const name of document.querySelectorAll("[data-asked]")) {
+        const one = choices[name.dataset.asked].find((offered) => offered.id === name.dataset.id);
+        if (one) name.textContent = one.title;
+      }
+    } catch {
+      // the names that scripts use stay
+    }
+  }
+
   async function again() {
     // The hub went away or the start is over: look at this page anew once the hub answers.
     if (leaving) return;
@@ -93,6 +107,7 @@
       for (const button of document.querySelectorAll(".allot-actions button")) button.disabled = true;
     });
   }
+  titles();
   setInterval(why, 15000);
   // signal that the page has finished loading, as the hub's own page does
   window._jupyterhub_page_loaded = true;
