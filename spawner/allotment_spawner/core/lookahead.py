@@ -33,14 +33,13 @@ class Lookahead:
     and also knows which of them had a substitute.
     """
 
-    __slots__ = ("_axis", "_options", "_shares", "_worth")
+    __slots__ = ("_axis", "_shares", "_worth")
 
     def __init__(self, *, axis: Axis, shares: tuple[float, ...]) -> None:
         """`shares` are the likelihoods of `axis.shapes`, with sum 1."""
         self._axis = axis
         self._shares = shares
         self._worth: dict[int, float] = {}
-        self._options: dict[tuple[tuple[int, ...], int, int], tuple[Option, ...]] = {}
 
     def worth(self, taken: int) -> float:
         """Expected requests served before one is turned away; 0 when nothing fits."""
@@ -55,10 +54,6 @@ class Lookahead:
 
     def options(self, profile: Profile, taken: int) -> tuple[Option, ...]:
         """The placements of `profile` that touch no slice of the mask `taken`, cheapest first."""
-        key = (profile.starts, profile.size, taken)
-        known = self._options.get(key)
-        if known is not None:
-            return known
         now = self.worth(taken) - FULLNESS * taken.bit_count() / self._axis.length
         found = []
         for start in profile.starts:
@@ -66,5 +61,4 @@ class Lookahead:
             if not bits & taken:
                 # Rounded, so that sums in another order are not taken for a difference.
                 found.append(Option(round(now - self.worth(taken | bits), 9), start, bits))
-        result = self._options[key] = tuple(sorted(found))
-        return result
+        return tuple(sorted(found))

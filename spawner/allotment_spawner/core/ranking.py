@@ -35,11 +35,13 @@ class Choice(NamedTuple):
 class Ranking:
     """Choices for one profile under one demand, remembered by the looks of a GPU."""
 
-    __slots__ = ("_lookahead", "_remembered", "profile")
+    __slots__ = ("_lookahead", "_mark", "_options", "_remembered", "profile")
 
     def __init__(self, *, lookahead: Lookahead, profile: Profile) -> None:
         self.profile = profile
         self._lookahead = lookahead
+        self._mark = f"|{profile.name}@"
+        self._options: dict[int, tuple[Option, ...]] = {}
         self._remembered: dict[str, Choice] = {}
 
     def best_of(
@@ -49,25 +51,34 @@ class Ranking:
 
         Of GPUs that look alike only the first is tried.
         """
-        remembered = self._remembered
+        recall = self._remembered.get
+        mark = self._mark
+        reusing = best is not None and not best.empty and not best.cut
         winner: GpuState | None = None
         for gpus in alike:
             gpu = gpus[0]
+            looks = gpu.looks
+            # Most GPUs of a big fleet end here: once an idle slice is found, only another can be better.
+            if reusing and mark not in looks:
+                continue
             if gpu.pool not in pools:
                 continue
-            choice = remembered.get(gpu.looks) or self._choice(gpu, best)
-            if choice and (best is None or choice < best):
+            choice = recall(looks) or self._choice(gpu, best)
+            if choice is not None and (best is None or choice < best):
                 best, winner = choice, gpu
+                reusing = not best.empty and not best.cut
         return (best, winner) if best and winner else None
 
     def _choice(self, gpu: GpuState, best: Choice | None) -> Choice | None:
         """The best placement on this GPU; None when there is none, or none that can beat `best`."""
-        options = self._lookahead.options(self.profile, gpu.taken)
+        options = self._options.get(gpu.taken)
+        if options is None:
+            options = self._options[gpu.taken] = self._lookahead.options(self.profile, gpu.taken)
         if not options or not gpu.usable or (self.profile.media and gpu.me_taken):
             return None
-        ready = {piece.start for piece in gpu.idle if piece.profile == self.profile.name}
-        if best is not None and (not gpu.taken, not ready, options[0].cost) > best[:3]:
+        if best is not None and (not gpu.taken, self._mark not in gpu.looks, options[0].cost) > best[:3]:
             return None
+        ready = {piece.start for piece in gpu.idle if piece.profile == self.profile.name}
         found = _choose(gpu, options, ready)
         if found is not None:
             if len(self._remembered) >= REMEMBERED:

@@ -53,8 +53,8 @@ class GpuState:
 
     def __post_init__(self) -> None:
         flags = f"{self.taken}|{self.me_taken}|{self.usable}|{self.fixed_layout}|{self.pool}"
-        idle = "|".join([f"{piece.profile}@{piece.start}+{piece.size}" for piece in self.idle])
-        object.__setattr__(self, "looks", f"{flags}|{idle}")
+        idle = "".join([f"|{piece.profile}@{piece.start}+{piece.size}" for piece in self.idle])
+        object.__setattr__(self, "looks", flags + idle)
 
 
 class Placed(NamedTuple):
