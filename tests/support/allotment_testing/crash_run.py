@@ -11,6 +11,7 @@ from allotment_hub.broker.factory import Broker
 from allotment_hub.site import Policies, Site
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import EndReason
+
 from allotment_testing.broker_world import BrokerWorld
 from allotment_testing.crashes import Crash, CrashPoint, Invariants
 from allotment_testing.protocol_spawner import ProtocolSpawner

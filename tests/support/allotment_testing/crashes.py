@@ -17,7 +17,7 @@ class Crash(BaseException):
 
 
 class CrashPoint:
-    """`on_step` that raises at the n-th step from now, and at every later one: a dead process does nothing."""
+    """`on_step` that raises at the n-th step from now and at every later one: the dead do nothing."""
 
     def __init__(self) -> None:
         self.dead = False
