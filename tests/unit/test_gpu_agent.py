@@ -6,6 +6,8 @@ import asyncio
 import grp
 import os
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +32,13 @@ def health(folder: Path) -> Health:
     made = Health(path=folder / "health.json", clock=lambda: NOW)
     made.boot("b")
     return made
+
+
+def test_front_loads_no_nvml_and_no_simulator() -> None:
+    ask = "import sys, allotment_spawner.gpu.agent.main; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert "pynvml" not in done.stdout
+    assert "allotment_spawner.gpu.simulator" not in done.stdout
 
 
 def test_socket_is_for_its_owner_only(tmp_path: Path) -> None:

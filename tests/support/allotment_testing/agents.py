@@ -7,8 +7,9 @@ from pathlib import Path
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
-from allotment_spawner.gpu.agent.hardware import Hooks, Setup, open_hardware
+from allotment_spawner.gpu.agent.hardware import Hooks, open_hardware
 from allotment_spawner.gpu.agent.health import Health
+from allotment_spawner.gpu.agent.setup import Setup
 from allotment_spawner.gpu.refusals import marked
 from allotment_spawner.gpu.simulator.control import SimControl
 

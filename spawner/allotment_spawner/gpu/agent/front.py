@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
 from allotment_spawner.gpu.agent.child import CannotOpen, Child, Hung, Stopped
-from allotment_spawner.gpu.agent.hardware import Setup
 from allotment_spawner.gpu.agent.health import Health
 from allotment_spawner.gpu.agent.link import FromWorker, Task
+from allotment_spawner.gpu.agent.setup import Setup
 from allotment_spawner.gpu.messages import HealthReport, Unhealthy
 from allotment_spawner.gpu.refusals import marked, no_answer
 

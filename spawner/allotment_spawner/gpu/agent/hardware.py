@@ -11,6 +11,7 @@ from typing import Any
 
 import pynvml
 
+from allotment_spawner.gpu.agent.setup import Setup
 from allotment_spawner.gpu.agent.verbs import Verbs
 from allotment_spawner.gpu.cdi import CdiEntries
 from allotment_spawner.gpu.journal import Journal
@@ -22,23 +23,13 @@ from allotment_spawner.gpu.partitioner import Partitioner
 from allotment_spawner.gpu.simulator.module import SimulatedNvml
 from allotment_spawner.gpu.simulator.state import StateFile
 
-__all__ = ["HardwareMissing", "Hooks", "Setup", "open_hardware", "simulator_state"]
+__all__ = ["HardwareMissing", "Hooks", "open_hardware", "simulator_state"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HardwareMissing(Exception):
     """One sentence for the operator: why the agent cannot start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What the agent was started with. `gpus` is "nvml", "none" or "sim:..."."""
-
-    gpus: str
-    state_dir: Path
-    node: str
-    cdi_dir: Path | None = None
 
 
 def simulator_state(state_dir: Path) -> Path:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from allotment_spawner.gpu.agent.child import CannotOpen, Hung, Stopped
 from allotment_spawner.gpu.agent.front import Deadlines, Front
-from allotment_spawner.gpu.agent.hardware import Setup
 from allotment_spawner.gpu.agent.health import Health
 from allotment_spawner.gpu.agent.server import AgentServer, bind_socket
+from allotment_spawner.gpu.agent.setup import Setup
 
 __all__ = ["AgentOptions", "main", "run", "worker_command"]
 

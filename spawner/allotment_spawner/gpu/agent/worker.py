@@ -16,8 +16,9 @@ from typing import IO
 import pynvml
 
 from allotment_spawner.core.errors import AgentUnavailable, Refusal
-from allotment_spawner.gpu.agent.hardware import HardwareMissing, Hooks, Setup, open_hardware
+from allotment_spawner.gpu.agent.hardware import HardwareMissing, Hooks, open_hardware
 from allotment_spawner.gpu.agent.link import FromWorker, Ready, Task, Touching
+from allotment_spawner.gpu.agent.setup import Setup
 from allotment_spawner.gpu.agent.verbs import Verbs
 from allotment_spawner.gpu.messages import Problem
 from allotment_spawner.gpu.nvml.calls import error_word
