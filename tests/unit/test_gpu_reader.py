@@ -168,6 +168,24 @@ def test_half_destroyed_slice_is_settled_by_the_next_verb(node: Node) -> None:
     assert [s.profile for s in node.read().gpus[0].slices] == ["2g.20gb"]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetGpuInstances",
+        "nvmlDeviceGetMinorNumber",
+        "nvmlDeviceGetComputeRunningProcesses",
+    ],
+)
+def test_driver_that_fails_in_between_is_unknown_never_gone(node: Node, call: str) -> None:
+    made = node.partitioner().ensure(node.gpu, "1g.10gb", 0)
+    nvml = FailsOnce(node.nvml, call, pynvml.NVML_ERROR_UNKNOWN, times=99)
+    with pytest.raises(AgentUnavailable, match="UNKNOWN"):
+        node.partitioner(nvml).destroy(node.gpu, "1g.10gb", 0)
+        node.partitioner(nvml).ensure(node.gpu, "2g.20gb", 2)
+    assert node.partitioner().ensure(node.gpu, "1g.10gb", 0).start == made.start
+
+
 def test_reading_without_permission_says_what_to_do(node: Node) -> None:
     code = pynvml.NVML_ERROR_NO_PERMISSION
     nvml = FailsOnce(node.nvml, "nvmlDeviceGetGpuInstances", code, index=0, times=9)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from ctypes import byref
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,11 @@ class Partitioner:
         DeviceBusy when something overlaps; FlavorUnavailable for an impossible wish;
         AgentUnavailable when the hardware failed in a way that says nothing about the outcome.
         """
-        target = self._open(gpu_uuid, skip)
+        with self._translating(gpu_uuid):
+            return self._ensure(self._open(gpu_uuid, skip), profile, start)
+
+    def _ensure(self, target: _Target, profile: str, start: int) -> Slice:
+        gpu_uuid = target.identity.uuid
         wanted = _legal(target, profile, start)
         change = Change(verb="ensure", gpu_uuid=gpu_uuid, profile=profile, start=start)
         present = self._present(target)
@@ -80,7 +85,11 @@ class Partitioner:
 
     def destroy(self, gpu_uuid: str, profile: str, start: int, skip: Collection[int] = ()) -> None:
         """Remove the slice; nothing there (or MIG off) is fine. DeviceBusy when it is in use or not ours."""
-        target = self._open(gpu_uuid, skip)
+        with self._translating(gpu_uuid):
+            self._destroy(self._open(gpu_uuid, skip), profile, start)
+
+    def _destroy(self, target: _Target, profile: str, start: int) -> None:
+        gpu_uuid = target.identity.uuid
         there = _exactly(self._present(target), profile, start)
         uuid = there.computes[0][2] if there is not None and there.computes else None
         change = Change(verb="destroy", gpu_uuid=gpu_uuid, profile=profile, start=start, uuid=uuid)
@@ -103,28 +112,30 @@ class Partitioner:
     def settle(self, gpu_uuid: str, skip: Collection[int] = ()) -> None:
         """Finish or undo what a crash left half-done on this GPU."""
         if self._journal.pending(gpu_uuid):
-            self._open(gpu_uuid, skip)
+            with self._translating(gpu_uuid):
+                self._open(gpu_uuid, skip)
 
-    def _open(self, gpu_uuid: str, skip: Collection[int]) -> _Target:
+    @contextmanager
+    def _translating(self, gpu_uuid: str) -> Iterator[None]:
         try:
-            found = self._reader.find(gpu_uuid, skip)
-            if found is None:
-                raise refusals.no_such_gpu(gpu_uuid)
-            target = _Target(*found)
-            for change in self._journal.pending(gpu_uuid):
-                self._settle(target, change)
+            yield
         except self._nvml.NVMLError as error:
             raise refusals.failed(gpu_uuid, error, self._nvml) from error
+
+    def _open(self, gpu_uuid: str, skip: Collection[int]) -> _Target:
+        found = self._reader.find(gpu_uuid, skip)
+        if found is None:
+            raise refusals.no_such_gpu(gpu_uuid)
+        target = _Target(*found)
+        for change in self._journal.pending(gpu_uuid):
+            self._settle(target, change)
         return target
 
     def _present(self, target: _Target) -> list[Instance]:
-        try:
-            return instances(self._nvml, target.board, target.profiles)
-        except self._nvml.NVMLError as error:
-            raise refusals.failed(target.identity.uuid, error, self._nvml) from error
+        return instances(self._nvml, target.board, target.profiles)
 
     def _settle(self, target: _Target, change: Change) -> None:
-        there = _exactly(instances(self._nvml, target.board, target.profiles), change.profile, change.start)
+        there = _exactly(self._present(target), change.profile, change.start)
         if there is None:
             self._forget_entry(change.uuid)
             self._journal.finish(change, owned=False)
@@ -152,7 +163,7 @@ class Partitioner:
             handle = half.handle
         self._nvml.nvmlGpuInstanceCreateComputeInstance(handle, compute_profile(self._nvml, handle))
         self._on_step("ensure:compute made")
-        there = _exactly(instances(self._nvml, target.board, target.profiles), wanted.name, start)
+        there = _exactly(self._present(target), wanted.name, start)
         if there is None or not there.computes:
             # Somebody removed it between the two calls; the next request begins anew.
             raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_FOUND)
@@ -196,8 +207,7 @@ class Partitioner:
         gpu_uuid = target.identity.uuid
         busy = is_code(error, self._nvml, "IN_USE", "INSUFFICIENT_RESOURCES")
         try:
-            present = instances(self._nvml, target.board, target.profiles)
-            there = _exactly(present, change.profile, change.start)
+            there = _exactly(self._present(target), change.profile, change.start)
             refusal: Exception = refusals.failed(gpu_uuid, error, self._nvml)
             if busy:
                 refusal = refusals.in_use(gpu_uuid, there, self._holders(target, there, board_too=True))
@@ -215,7 +225,7 @@ class Partitioner:
         """(pid, name) of processes on the slice, and of those on the board itself if asked."""
         places = {(there.instance_id, ci_id) for _, ci_id, _ in there.computes} if there else set()
         board = self._reader.processes(target.board)
-        slices = {i.instance_id for i in instances(self._nvml, target.board, target.profiles)}
+        slices = {i.instance_id for i in self._present(target)}
         return [
             (pid, name)
             for pid, name, place in board
