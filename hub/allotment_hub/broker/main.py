@@ -25,6 +25,7 @@ from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.broker.services.facade import Broker
 from allotment_hub.broker.serving import Server, bind
 from allotment_hub.broker.settings import Settings, load_settings
+from allotment_hub.broker.store.migrate import NewerDatabase
 from allotment_hub.broker.streams import Streams
 from allotment_hub.broker.token_answers import TokenAnswers
 from allotment_hub.config_loading import ConfigError
@@ -80,7 +81,9 @@ async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -
     try:
         await asyncio.wait({web, work}, return_when=asyncio.FIRST_COMPLETED)
         broken = work.exception() if work.done() else None
-        if broken is not None:
+        if isinstance(broken, NewerDatabase):
+            _log.critical(str(broken))
+        elif broken is not None:
             _log.critical("the broker stops because its work broke", exc_info=broken)
         server.stop()
         await web

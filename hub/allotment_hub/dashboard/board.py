@@ -18,7 +18,8 @@ __all__ = ["Choice", "EndedSession", "Session", "choices", "ended_sessions", "se
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session of the person. `action` is what its button says, None when there is nothing to do."""
+    """One session of the person. `devices`: (what, where). `action` is what its button says, None when
+    there is nothing to do."""
 
     lease: str
     server: str
@@ -29,7 +30,7 @@ class Session:
     place: int | None
     earliest: datetime | None
     latest: datetime | None
-    devices: tuple[str, ...]
+    devices: tuple[tuple[str, str], ...]
     since: datetime | None
     price: str
     link: str
@@ -105,9 +106,9 @@ def _session(lease: LeaseView, titles: Mapping[str, str], why: Any, currency: st
     )
 
 
-def _device(device: DeviceView) -> str:
-    where = f"{device.gpu_uuid[:12]}… on {device.node}"
-    return f"whole GPU {where}" if device.profile is None else f"{device.profile} of {where}"
+def _device(device: DeviceView) -> tuple[str, str]:
+    """What it is, and where."""
+    return device.profile or "whole GPU", f"{device.gpu_uuid[:12]}, {device.node}"
 
 
 def _link(lease: LeaseView, *, pending: bool) -> str:

@@ -12,6 +12,7 @@
   let busy = false;
   let again = false;
   let later = 0;
+  let silence = 0;
 
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   const day = new Intl.DateTimeFormat(undefined, {
@@ -44,11 +45,17 @@
     return found;
   }
 
+  function say(words) {
+    news.textContent = words;
+    clearTimeout(silence);
+    silence = setTimeout(() => { news.textContent = ""; }, 10000);
+  }
+
   function tell(before, after) {
     const lines = [];
     for (const [lease, words] of after) if (before.get(lease) !== words) lines.push(words);
     for (const [lease, words] of before) if (!after.has(lease)) lines.push(`${words.split(": ")[0]}: Ended`);
-    if (lines.length) news.textContent = lines.join(". ");
+    if (lines.length) say(lines.join(". "));
   }
 
   function swap(html) {
@@ -134,15 +141,15 @@
   async function end(lease, word) {
     const button = document.getElementById(`end-${lease}`);
     if (button) button.disabled = true;
-    news.textContent = word === "Stop" ? "Stopping…" : "Cancelling…";
+    say(word === "Stop" ? "Stopping…" : "Cancelling…");
     try {
       const answer = await fetch(`api/v1/leases/${encodeURIComponent(lease)}`, { method: "DELETE", headers });
       if (!answer.ok) {
         const problem = await answer.json().catch(() => ({ detail: "It did not work.", next_step: "Try again." }));
-        news.textContent = `${problem.detail} ${problem.next_step}`;
+        say(`${problem.detail} ${problem.next_step}`);
       }
     } catch {
-      news.textContent = "The broker does not answer. Try again in a moment.";
+      say("The broker does not answer. Try again in a moment.");
     }
     if (button) button.disabled = false;
     await refresh().catch(() => {});
