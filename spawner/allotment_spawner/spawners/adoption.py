@@ -32,7 +32,8 @@ class Silence:
     """
 
     wanted: Callable[[], bool]
-    bear: Callable[[], None]
+    bear: Callable[[str | None], None]
+    """Called with the URL, as far as the platform says it."""
     patience_s: float = 5.0
 
 
@@ -43,6 +44,7 @@ async def wait_for_answer(workload: Workload, silence: Silence) -> str | None:
     has nothing left to decide, and anything it did would hit the person's next server.
     """
     waited = 0.0
+    url: str | None = None
     while silence.wanted():
         try:
             url = await workload.url()
@@ -56,7 +58,7 @@ async def wait_for_answer(workload: Workload, silence: Silence) -> str | None:
         waited += _LOOK_EVERY_S
         if waited >= silence.patience_s > waited - _LOOK_EVERY_S:
             _log.warning("%s is silent; it is left running", workload.engine_ref)
-            silence.bear()
+            silence.bear(url)
     raise asyncio.CancelledError
 
 

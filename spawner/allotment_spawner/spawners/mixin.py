@@ -6,6 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
 from pydantic import ValidationError
@@ -116,12 +117,13 @@ class GpuSpawnerMixin(Spawner):
 
     def _forget_choice(self, refusal: Refusal) -> None:
         """The hub stored the options before they were judged; VS Code's empty request would repeat them."""
-        asked = self.user_options
+        asked: Mapping[str, object] = self.user_options
         keep = self._stored
         if keep is None or keep == asked:
             keep = {} if blames_choice(refusal) else asked
         if self.orm_spawner is not None and self.orm_spawner.user_options != keep:
-            self.user_options = self.orm_spawner.user_options = dict(keep)
+            self.orm_spawner.user_options = dict(keep)
+            self.set_trait("user_options", dict(keep))
             self.user.db.commit()
 
     # -- start -----------------------------------------------------------------------------------
@@ -248,12 +250,17 @@ class GpuSpawnerMixin(Spawner):
                 return await self.find_workload()
             except Refusal as refusal:
                 self.log.warning("Cannot look for the server of %s: %s", self._log_name, refusal.sentence)
-                self._bear_silence()
+                self._bear_silence(None)
                 await asyncio.sleep(1)
         # stopped on request meanwhile: this check has nothing left to decide
         raise asyncio.CancelledError
 
-    def _bear_silence(self) -> None:
+    def _bear_silence(self, url: str | None) -> None:
+        """From here on the hub takes it as running. What a hub that died had stored is a random port."""
+        where = urlsplit(url or "")
+        if self.server is not None and where.hostname and where.port:
+            self.server.ip, self.server.port = where.hostname, where.port
+            self.user.db.commit()
         self._check_pending = False
 
     # -- stop --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from allotment_spawner.core.errors import DeviceMismatch, NoSuchLease, StaleAttempt, WrongState
 from allotment_spawner.core.lease import EndReason, LeaseState
@@ -18,13 +18,16 @@ from allotment_spawner.wire import (
 from fastapi import FastAPI, Header
 from fastapi.responses import StreamingResponse
 
+if TYPE_CHECKING:
+    from allotment_testing.fake_broker import FakeBroker, FakeLease
+
 __all__ = ["add_routes"]
 
 Attempt = Annotated[str, Header(alias="Idempotency-Key")]
 MaybeAttempt = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
-def _known(fake: Any, lease_id: str, attempt: str | None) -> Any:
+def _known(fake: FakeBroker, lease_id: str, attempt: str | None) -> FakeLease:
     if lease_id not in fake.leases:
         raise NoSuchLease("There is no such lease.", "Look at your leases.")
     lease = fake.leases[lease_id]
@@ -33,14 +36,14 @@ def _known(fake: Any, lease_id: str, attempt: str | None) -> Any:
     return lease
 
 
-def add_routes(app: FastAPI, fake: Any, prefix: str) -> None:
+def add_routes(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
     """The calls that a spawner makes."""
     _add_reads(app, fake, prefix)
     _add_steps(app, fake, prefix)
     _add_lists(app, fake, prefix)
 
 
-def _add_reads(app: FastAPI, fake: Any, prefix: str) -> None:
+def _add_reads(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
     @app.post(f"{prefix}/leases", status_code=201)
     async def request(body: LeaseRequest, attempt: Attempt) -> LeaseReply:
         return fake.reply(fake.enter(attempt, body))
@@ -76,7 +79,7 @@ def _add_reads(app: FastAPI, fake: Any, prefix: str) -> None:
         }
 
 
-def _add_steps(app: FastAPI, fake: Any, prefix: str) -> None:
+def _add_steps(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
     @app.put(f"{prefix}/leases/{{lease_id}}/renew")
     async def renew(lease_id: str, attempt: Attempt) -> LeaseReply:
         return fake.reply(_known(fake, lease_id, attempt))
@@ -106,7 +109,7 @@ def _add_steps(app: FastAPI, fake: Any, prefix: str) -> None:
         return fake.reply(lease)
 
 
-def _add_lists(app: FastAPI, fake: Any, prefix: str) -> None:
+def _add_lists(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
     @app.get(f"{prefix}/flavors")
     async def flavors(user: str) -> list[FlavorView]:
         return fake.flavors()
