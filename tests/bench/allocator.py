@@ -40,7 +40,7 @@ class Row(NamedTuple):
     result: Compared
 
 
-FULL = (Size(8, 60, 4000), Size(100, 30, 6000))
+FULL = (Size(8, 40, 4000), Size(100, 20, 6000))
 QUICK = (Size(8, 8, 1500), Size(100, 3, 1500))
 
 
@@ -160,7 +160,7 @@ def print_json(rows: list[Row], times: list[Times], sizes: tuple[Size, ...], pro
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-allocator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less than a minute on one core")
-    parser.add_argument("--seeds", type=int, help="seeds a cell, in place of 60 (8 GPUs) and 30 (100 GPUs)")
+    parser.add_argument("--seeds", type=int, help="seeds a cell, in place of 40 (8 GPUs) and 20 (100 GPUs)")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", action="store_true", help="the report as JSON")

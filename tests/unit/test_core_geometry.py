@@ -86,7 +86,7 @@ def test_options_are_legal_and_cheapest_first() -> None:
 def test_demand_is_kept_in_proportions() -> None:
     few, many = Demand.from_recent({"a": 3, "b": 1}), Demand.from_recent({"a": 300, "b": 100})
     assert few.shares(["a", "b"]) == many.shares(["a", "b"]) == (0.75, 0.25)
-    assert 0 < few.shares(["a", "b", "c"])[2] < 0.02
+    assert 0 < few.shares(["a", "b", "c"])[2] < 0.06
     assert Demand.from_recent({}).shares(["a", "b"]) == (0.5, 0.5)
     assert Demand({}, other=0.0).shares(["a", "b"]) == (0.5, 0.5)
     with pytest.raises(ValueError, match="negative"):

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 __all__ = ["Demand"]
 
-STEPS = 64
-"""Demand is kept in 64ths: what is worked out for it stays good while it hardly changes."""
+STEPS = 16
+"""Demand is kept in 16ths: what is worked out for it stays good while it hardly changes."""
 
 
 class Demand:

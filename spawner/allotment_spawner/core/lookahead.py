@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 from allotment_spawner.core.geometry import Axis, mask
@@ -33,13 +34,14 @@ class Lookahead:
     and also knows which of them had a substitute.
     """
 
-    __slots__ = ("_axis", "_shares", "_worth")
+    __slots__ = ("_axis", "_least", "_shares", "_worth")
 
     def __init__(self, *, axis: Axis, shares: tuple[float, ...]) -> None:
         """`shares` are the likelihoods of `axis.shapes`, with sum 1."""
         self._axis = axis
         self._shares = shares
         self._worth: dict[int, float] = {}
+        self._least: dict[tuple[int, ...], dict[int, float | None]] = defaultdict(dict)
 
     def worth(self, taken: int) -> float:
         """Expected requests served before one is turned away; 0 when nothing fits."""
@@ -52,13 +54,24 @@ class Lookahead:
         self._worth[taken] = total
         return total
 
+    def least(self, taken: int, placements: tuple[int, ...]) -> float | None:
+        """The cost of the cheapest of these placements (masks) beside the taken slices; None if none fits."""
+        known = self._least[placements]
+        if taken not in known:
+            after = [self.worth(taken | bits) for bits in placements if not bits & taken]
+            known[taken] = self._cost(taken, max(after)) if after else None
+        return known[taken]
+
     def options(self, profile: Profile, taken: int) -> tuple[Option, ...]:
         """The placements of `profile` that touch no slice of the mask `taken`, cheapest first."""
-        now = self.worth(taken) - FULLNESS * taken.bit_count() / self._axis.length
         found = []
         for start in profile.starts:
             bits = mask(start, profile.size)
             if not bits & taken:
-                # Rounded, so that sums in another order are not taken for a difference.
-                found.append(Option(round(now - self.worth(taken | bits), 9), start, bits))
+                found.append(Option(self._cost(taken, self.worth(taken | bits)), start, bits))
         return tuple(sorted(found))
+
+    def _cost(self, taken: int, worth_after: float) -> float:
+        now = self.worth(taken) - FULLNESS * taken.bit_count() / self._axis.length
+        # Rounded, so that sums in another order are not taken for a difference.
+        return round(now - worth_after, 9)

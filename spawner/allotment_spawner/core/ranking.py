@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,51 +35,50 @@ class Choice(NamedTuple):
 class Ranking:
     """Choices for one profile under one demand, remembered by the looks of a GPU."""
 
-    __slots__ = ("_lookahead", "_mark", "_options", "_remembered", "profile")
+    __slots__ = ("_lookahead", "_mark", "_placements", "_remembered", "profile")
 
     def __init__(self, *, lookahead: Lookahead, profile: Profile) -> None:
         self.profile = profile
         self._lookahead = lookahead
         self._mark = f"|{profile.name}@"
-        self._options: dict[int, tuple[Option, ...]] = {}
+        self._placements = tuple(mask(start, profile.size) for start in profile.starts)
         self._remembered: dict[str, Choice] = {}
 
     def best_of(
-        self, alike: Iterable[list[GpuState]], pools: frozenset[str], best: Choice | None
+        self, alike: Sequence[list[GpuState]], pools: frozenset[str], best: Choice | None
     ) -> tuple[Choice, GpuState] | None:
         """The best placement on these GPUs of one model, if it is better than `best`.
 
         Of GPUs that look alike only the first is tried.
         """
-        recall = self._remembered.get
         mark = self._mark
-        reusing = best is not None and not best.empty and not best.cut
+        ready = [gpus[0] for gpus in alike if mark in gpus[0].looks and gpus[0].pool in pools]
+        found = self._first(ready, best)
+        if found is not None and not found[0].empty:
+            # An idle slice on a partly used GPU: nothing else can be better, so most GPUs of a big
+            # fleet are not even looked at.
+            return found
+        others = [gpus[0] for gpus in alike if mark not in gpus[0].looks and gpus[0].pool in pools]
+        return self._first(others, found[0] if found else best) or found
+
+    def _first(self, gpus: list[GpuState], best: Choice | None) -> tuple[Choice, GpuState] | None:
+        recall = self._remembered.get
         winner: GpuState | None = None
-        for gpus in alike:
-            gpu = gpus[0]
-            looks = gpu.looks
-            # Most GPUs of a big fleet end here: once an idle slice is found, only another can be better.
-            if reusing and mark not in looks:
-                continue
-            if gpu.pool not in pools:
-                continue
-            choice = recall(looks) or self._choice(gpu, best)
+        for gpu in gpus:
+            choice = recall(gpu.looks) or self._choice(gpu, best)
             if choice is not None and (best is None or choice < best):
                 best, winner = choice, gpu
-                reusing = not best.empty and not best.cut
         return (best, winner) if best and winner else None
 
     def _choice(self, gpu: GpuState, best: Choice | None) -> Choice | None:
         """The best placement on this GPU; None when there is none, or none that can beat `best`."""
-        options = self._options.get(gpu.taken)
-        if options is None:
-            options = self._options[gpu.taken] = self._lookahead.options(self.profile, gpu.taken)
-        if not options or not gpu.usable or (self.profile.media and gpu.me_taken):
+        taken = gpu.taken
+        least = self._lookahead.least(taken, self._placements)
+        if least is None or not gpu.usable or (self.profile.media and gpu.me_taken):
             return None
-        if best is not None and (not gpu.taken, self._mark not in gpu.looks, options[0].cost) > best[:3]:
+        if best is not None and (not taken, self._mark not in gpu.looks, least) > best[:3]:
             return None
-        ready = {piece.start for piece in gpu.idle if piece.profile == self.profile.name}
-        found = _choose(gpu, options, ready)
+        found = _choose(gpu, self.profile, self._lookahead.options(self.profile, taken))
         if found is not None:
             if len(self._remembered) >= REMEMBERED:
                 self._remembered.clear()
@@ -87,8 +86,9 @@ class Ranking:
         return found
 
 
-def _choose(gpu: GpuState, options: tuple[Option, ...], ready: set[int]) -> Choice | None:
+def _choose(gpu: GpuState, profile: Profile, options: tuple[Option, ...]) -> Choice | None:
     empty = not gpu.taken
+    ready = {piece.start for piece in gpu.idle if piece.profile == profile.name}
     for option in options:
         if option.start in ready:
             return Choice(empty, False, option.cost, 0, option.start)

@@ -112,8 +112,7 @@ def request_of(profile: Profile) -> Request:
 class Allocator:
     """`place` as the product calls it: idle slices stay cut, demand is what the last requests were."""
 
-    RECENT = 500
-    EVERY = 50
+    RECENT = 200
 
     def __init__(self, *, gpus: list[GpuState]) -> None:
         self.gpus = gpus
@@ -122,7 +121,6 @@ class Allocator:
         self._requests = {profile.name: request_of(profile) for profile in profiles}
         self._recent: deque[str] = deque(maxlen=self.RECENT)
         self._demand = Demand.uniform()
-        self._since = 0
 
     def choose(self, profile: str) -> Spot | None:
         self._hear(profile)
@@ -153,10 +151,7 @@ class Allocator:
 
     def _hear(self, profile: str) -> None:
         self._recent.append(profile)
-        self._since += 1
-        if self._since >= self.EVERY:
-            self._since = 0
-            self._demand = Demand.from_recent(Counter(self._recent))
+        self._demand = Demand.from_recent(Counter(self._recent))
 
 
 def _baselines() -> Iterator[tuple[str, Callable[[int, tuple[Profile, ...]], SimpleFit]]]:
