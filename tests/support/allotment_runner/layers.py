@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -43,7 +44,9 @@ def run_group(
     """Run these layers side by side; one alone writes to the terminal, several are printed as they end."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     started = [_start(layer, options, variables, gpu=gpu, alone=len(layers) == 1) for layer in layers]
-    return [_finish(item) for item in started]
+    with ThreadPoolExecutor(len(started)) as pool:
+        waited = list(pool.map(_wait, started))
+    return [_outcome(item, code, seconds) for item, (code, seconds) in zip(started, waited, strict=True)]
 
 
 def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bool, alone: bool) -> _Started:
@@ -66,11 +69,11 @@ def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bo
     return _Started(layer, process, time.monotonic(), log)
 
 
-def _finish(item: _Started) -> Outcome:
+def _wait(item: _Started) -> tuple[int, float]:
+    """Exit code and seconds; a layer that takes too long is ended, so that its fixtures stop their daemons."""
     try:
-        code = item.process.wait(timeout=max(1.0, LIMIT_S - (time.monotonic() - item.began)))
+        code = item.process.wait(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        # Terminate first: fixtures then stop the daemons that they started.
         item.process.terminate()
         try:
             item.process.wait(timeout=30)
@@ -79,7 +82,10 @@ def _finish(item: _Started) -> Outcome:
             item.process.wait()
         code = -1
         item.notes.append(f"stopped after {LIMIT_S:.0f} s")
-    seconds = time.monotonic() - item.began
+    return code, time.monotonic() - item.began
+
+
+def _outcome(item: _Started, code: int, seconds: float) -> Outcome:
     if item.log is not None:
         print(f"── {item.layer}\n{item.log.read_text(errors='replace')}", flush=True)
     passed, failed = read_counts(RESULTS / f"{item.layer}.xml")
