@@ -70,7 +70,7 @@ def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bo
 
 
 def _wait(item: _Started) -> tuple[int, float]:
-    """Exit code and seconds; a layer that takes too long is ended, so that its fixtures stop their daemons."""
+    """Exit code and seconds; what takes too long is ended so that its fixtures stop their daemons."""
     try:
         code = item.process.wait(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
