@@ -81,6 +81,18 @@ async def test_simultaneous_callers_share_one_question_and_one_may_hang_up() -> 
     assert hub.asked == ["t"]
 
 
+async def test_a_flood_of_unknown_tokens_leaves_connections_to_the_hub() -> None:
+    hub = Hub()
+    hub.gate.clear()
+    answers = TokenAnswers(ask=hub.ask, clock=hub.clock)
+    flood = [asyncio.ensure_future(answers.answer(f"t{number}")) for number in range(200)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(hub.asked) == 16
+    hub.gate.set()
+    assert set(await asyncio.gather(*flood)) == {None}
+
+
 async def test_the_memory_is_bounded_and_holds_no_token() -> None:
     hub = Hub()
     answers = TokenAnswers(ask=hub.ask, clock=hub.clock, capacity=10)

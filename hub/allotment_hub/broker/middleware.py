@@ -137,4 +137,5 @@ class AccessLog:
                 "ms": round((time.perf_counter() - began) * 1000, 1),
                 "caller": None if caller is None else f"{caller.kind}:{caller.name}",
             }
-            _log.info("request", extra=fields)
+            polled = scope["path"].endswith("/health") and status < 400
+            _log.log(logging.DEBUG if polled else logging.INFO, "request", extra=fields)

@@ -25,7 +25,6 @@ __all__ = [
     "HubSilent",
     "MethodNotAllowed",
     "NoSuchPath",
-    "NotReady",
     "TooLarge",
     "TooManyStreams",
     "install",
@@ -73,12 +72,6 @@ class HubSilent(Refusal):
     code = "hub_unavailable"
 
 
-class NotReady(Refusal):
-    """The broker has started but not yet compared its book with the machine."""
-
-    code = "not_ready"
-
-
 class _Unexpected(Refusal):
     code = "internal_error"
 
@@ -114,7 +107,6 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.EngineUnavailable: 503,
     errors.AgentUnavailable: 503,
     HubSilent: 503,
-    NotReady: 503,
 }
 """The only place where a refusal becomes a status."""
 
@@ -197,6 +189,10 @@ def install(app: FastAPI, *, page: Callable[[Problem], str], api_prefix: str) ->
 
     async def answer(request: Request, error: Exception) -> Response:
         refusal = refusal_of(error)
+        caller = getattr(request.state, "caller", None)
+        if isinstance(refusal, HubSilent) and caller is not None and caller.act_as:
+            # To the hub itself "the hub is silent" says nothing; this word makes its client try again.
+            refusal = errors.BrokerUnavailable(refusal.sentence, refusal.next_step)
         path = request.url.path
         if isinstance(refusal, _Unexpected):
             _log.error("unexpected error", extra={"path": path[:300]}, exc_info=error)

@@ -15,6 +15,7 @@ __all__ = ["TokenAnswers"]
 Model = Mapping[str, Any]
 _KNOWN_FOR: Final = timedelta(seconds=30)
 _UNKNOWN_FOR: Final = timedelta(seconds=5)
+_AT_ONCE: Final = 16
 
 
 class TokenAnswers:
@@ -34,6 +35,7 @@ class TokenAnswers:
         self._ask = ask
         self._clock = clock
         self._capacity = capacity
+        self._limit = asyncio.Semaphore(_AT_ONCE)
         self._key = secrets.token_bytes(32)
         self._answers: OrderedDict[bytes, tuple[datetime, Model | None]] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Model | None]] = {}
@@ -58,7 +60,9 @@ class TokenAnswers:
         self._answers.clear()
 
     async def _ask_hub(self, digest: bytes, token: str) -> Model | None:
-        model = await self._ask(token)
+        # A flood of made-up tokens may not take all the connections that the broker has to the hub.
+        async with self._limit:
+            model = await self._ask(token)
         kept = _UNKNOWN_FOR if model is None else _KNOWN_FOR
         self._answers[digest] = (self._clock() + kept, model)
         self._answers.move_to_end(digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
 
-from allotment_spawner.core.errors import NoSuchLease, NotAllowed
+from allotment_spawner.core.errors import BrokerUnavailable, NoSuchLease, NotAllowed
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, HTTPBearer
 
@@ -13,7 +13,7 @@ from allotment_hub.broker.auth import SESSION_COOKIE, Auth
 from allotment_hub.broker.browser_sessions import SignInSeal
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
-from allotment_hub.broker.problems import PROBLEM_TYPE, NotReady
+from allotment_hub.broker.problems import PROBLEM_TYPE
 from allotment_hub.broker.services.facade import ChangesApi, ExplainerApi, FleetApi, LeasesApi
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
@@ -80,7 +80,9 @@ async def _known(
     caller = await context.auth.caller(request)
     request.state.caller = caller
     if not context.ready:
-        raise NotReady("The broker is comparing its book with the machine.", "Try again in a few seconds.")
+        raise BrokerUnavailable(
+            "The broker is comparing its book with the machine.", "Try again in a few seconds."
+        )
     return caller
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from allotment_spawner.core.errors import NoSuchLease, NotAllowed, SignInNeeded
+from allotment_spawner.core.errors import BrokerUnavailable, NoSuchLease, NotAllowed, SignInNeeded
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.wire import LeaseView
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from allotment_hub.broker.identity import Caller
-from allotment_hub.broker.problems import CrossSite, NotReady
+from allotment_hub.broker.problems import CrossSite
 from allotment_hub.broker.routes.context import Context, Ctx, KnownCaller
 from allotment_hub.broker.routes.fleet import changed_events
 from allotment_hub.broker.routes.sign_in import HOME, to_sign_in
@@ -48,7 +48,7 @@ async def page(context: Ctx, request: Request) -> Response:
         return to_sign_in(context, request, HOME)
     request.state.caller = caller
     if not context.ready:
-        raise NotReady("Allotment is just starting.", "Reload the page in a few seconds.")
+        raise BrokerUnavailable("Allotment is just starting.", "Reload the page in a few seconds.")
     data = await _data(context, caller)
     html = context.pages.page(data, person=_person(caller), csrf=session.csrf)
     return HTMLResponse(html)
