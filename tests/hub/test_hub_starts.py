@@ -18,6 +18,8 @@ from allotment_testing.hub_process import HubProcess, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HUB_CONFIG = "c.GpuSpawnerMixin.wait_limit = 20"
+
+
 def fill(broker: FakeBroker, *names: str) -> None:
     """Leases of people who are not in the hub."""
     for name in names:
@@ -195,9 +197,7 @@ async def test_a_wrong_device_stops_the_server(hub: HubProcess, broker: FakeBrok
     await until(lambda: not processes_of(lease.id), what="nothing runs")
 
 
-async def test_a_server_that_ends_by_itself_gives_its_lease_back(
-    hub: HubProcess, broker: FakeBroker
-) -> None:
+async def test_a_server_that_ends_by_itself_gives_its_lease_back(hub: HubProcess, broker: FakeBroker) -> None:
     end_all(broker)
     await ask(hub, "dora", CPU)
     model = await ready(hub, "dora")

@@ -61,7 +61,7 @@ def outcome(flavor: FlavorView, waiting: int | None) -> tuple[str, str]:
 
 
 def hardware(flavor: FlavorView) -> str:
-    """"1g.10gb slice of an A100 · 2 CPUs · 8 GB memory"."""
+    """ "1g.10gb slice of an A100 · 2 CPUs · 8 GB memory"."""
     parts = [part for part in (_gpu(flavor.resources.get("gpu")),) if part]
     cpu = flavor.resources.get("cpu")
     if isinstance(cpu, int | float):
@@ -73,7 +73,7 @@ def hardware(flavor: FlavorView) -> str:
 
 
 def price(amount: Decimal, currency: str) -> str:
-    """"0.40 credits an hour"; at least two decimals, never rounded."""
+    """ "0.40 credits an hour"; at least two decimals, never rounded."""
     exponent = amount.normalize().as_tuple().exponent
     places = max(2, -exponent) if isinstance(exponent, int) else 2
     return f"{amount:.{places}f} {currency} an hour" if amount else "free of charge"
