@@ -8,9 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from allotment_hub.broker.problems import STATUS, problem_of, refusal_of, status_of
-from allotment_hub.broker.services.ports import HubUnavailable
-from allotment_spawner.core.errors import NoSuchLease, Refusal
+import pytest_asyncio
 from allotment_testing.broker_api import HUB_TOKEN, BrokerApi, broker_api
 from allotment_testing.fake_hub_api import ACCESS, HubThatAnswers500, HubThatIsSilent
 
@@ -18,13 +16,17 @@ KEY = {"Idempotency-Key": "one"}
 GOOD = {"user": "ann", "server": "", "environment": "minimal", "flavor": "cpu"}
 
 
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[BrokerApi]:
-    async with broker_api(tmp_path) as made:
+# One broker for all: wrong input must leave no trace, so these tests may share it.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BrokerApi]:
+    async with broker_api(tmp_path_factory.mktemp("broker")) as made:
         yield made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def hub(api: BrokerApi) -> AsyncIterator[httpx.AsyncClient]:
     async with api.client(HUB_TOKEN) as client:
         yield client
@@ -188,27 +190,3 @@ async def test_a_mistake_of_ours_is_a_problem_without_its_text(
         answer = await person.get("flavors")
     check(answer, 500, "internal_error")
     assert "secret" not in answer.text
-
-
-def every_refusal() -> list[type[Refusal]]:
-    found, todo = [], [Refusal]
-    while todo:
-        subclasses = todo.pop().__subclasses__()
-        found += subclasses
-        todo += subclasses
-    return [kind for kind in found if kind.__module__.startswith("allotment_")]
-
-
-@pytest.mark.parametrize("kind", every_refusal(), ids=lambda kind: str(kind.__name__))
-def test_every_refusal_has_a_status(kind: type[Refusal]) -> None:
-    assert any(parent in STATUS for parent in kind.__mro__)
-    problem = problem_of(kind("It did not work.", "Try again.", status=299, code="forged", extra=1))
-    assert (problem.code, problem.status) == (kind.code, status_of(kind("", "")))
-    assert problem.model_dump()["extra"] == 1
-
-
-def test_refusals_that_no_table_names() -> None:
-    assert status_of(Refusal("No.", "Stop.")) == 422
-    assert status_of(refusal_of(HubUnavailable("Silence."))) == 503
-    assert status_of(refusal_of(ValueError("?"))) == 500
-    assert status_of(NoSuchLease("", "")) == 404
