@@ -67,6 +67,9 @@ def _configure_addresses(c: Any, *, site: Site, runtime: Runtime) -> None:
         "allotment_simulated": runtime.gpus.startswith("sim:"),
         "allotment_engine": runtime.engine,
     }
+    if runtime.public_url.startswith("https:"):
+        c.JupyterHub.cookie_host_prefix_enabled = True
+        c.JupyterHub.tornado_settings = {"cookie_options": {"secure": True}}
     c.JupyterHub.pid_file = ""
     c.JupyterHub.log_level = "INFO"
 
@@ -100,7 +103,6 @@ def _configure_sign_in(c: Any, *, paths: Paths, site: Site) -> None:
     c.JupyterHub.token_expires_in_max_seconds = 365 * DAY_S
     c.JupyterHub.oauth_token_expires_in = 14 * DAY_S
     c.JupyterHub.cookie_max_age_days = 14
-    c.JupyterHub.cookie_host_prefix_enabled = (site.public_url or "").startswith("https:")
     c.JupyterHub.oauth_require_pkce = True
     c.JupyterHub.shutdown_on_logout = False
     c.JupyterHub.load_groups = {site.sign_in.operators_group: {"users": []}}

@@ -74,7 +74,7 @@ def _sessions(options: DownOptions, site: Site, runtime: Runtime) -> None:
         return
     count = count_workloads(site, runtime)
     if count:
-        messages.say(f"{count} sessions go on; ./deploy/up finds them again")
+        messages.say(f"{messages.go_on(count)}; ./deploy/up finds them again")
 
 
 def _runtime(paths: Paths) -> Runtime | None:

@@ -10,12 +10,21 @@ from allotment_hub.host.connection import Connection
 from allotment_hub.host.prepare import Plan
 from allotment_hub.paths import Paths
 
-__all__ = ["ask", "finished", "say"]
+__all__ = ["ask", "counted", "finished", "go_on", "say"]
 
 
 def say(text: str) -> None:
     """One line of progress, at once even into a pipe."""
     print(f"· {text}", flush=True)
+
+
+def counted(count: int | None) -> str:
+    """E.g. "1 session", "3 sessions"."""
+    return f"{count or 0} session{'' if count == 1 else 's'}"
+
+
+def go_on(count: int) -> str:
+    return f"{counted(count)} {'goes' if count == 1 else 'go'} on"
 
 
 def ask(question: str) -> bool:

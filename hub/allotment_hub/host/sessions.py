@@ -49,7 +49,7 @@ def end_workloads(site: Site, runtime: Runtime, say: Callable[[str], None]) -> N
     except EngineUnavailable as error:
         raise HostError(f"{error.sentence} {error.next_step}") from None
     if ended:
-        say(f"Ended {ended} sessions")
+        say(f"Ended {ended} session{'s' if ended > 1 else ''}")
 
 
 def _engine(site: Site, runtime: Runtime) -> Engine:

@@ -164,7 +164,10 @@ def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
     site, _ = load_configuration(site=paths.site, catalog=paths.catalog)
     count = count_workloads(site, plan.runtime)
     stop = (
-        bool(count) and ask and sys.stdin.isatty() and messages.ask(f"{count} sessions run. Stop them, too?")
+        bool(count)
+        and ask
+        and sys.stdin.isatty()
+        and messages.ask(f"{messages.counted(count)} running. Stop, too?")
     )
     if stop:
         stop_through_hub(paths, plan.runtime, say)
@@ -173,7 +176,7 @@ def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
     if stop:
         end_workloads(site, plan.runtime, say)
     elif count:
-        say(f"{count} sessions go on; ./deploy/up finds them again, ./deploy/down ends them")
+        say(f"{messages.go_on(count)}; ./deploy/up finds them again, ./deploy/down ends them")
 
 
 if __name__ == "__main__":

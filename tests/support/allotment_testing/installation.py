@@ -144,6 +144,23 @@ class Installation:
         token = token or self.connection.admin_token
         return request(url, method=method, token=token, body=body, timeout_s=timeout_s)
 
+    def start_session(
+        self, user: str = "demo", server: str = "", *, flavor: str = "gpu-10gb", limit_s: float = 90.0
+    ) -> dict[str, object]:
+        """A ready session of this person; the hub's model of its server."""
+        end = f"servers/{server}" if server else "server"
+        body = {"user_options": {"environment": "minimal", "flavor": flavor}}
+        reply = self.hub("POST", f"/users/{user}/{end}", body)
+        assert reply.status in (201, 202), reply.body.decode()
+
+        def model() -> dict[str, object]:
+            servers = self.hub("GET", f"/users/{user}").json()["servers"]
+            found: dict[str, object] = servers.get(server, {})
+            return found
+
+        wait_until(lambda: model().get("ready"), what=f"session of {user}", limit_s=limit_s)
+        return model()
+
     def broker(self, path: str, *, method: str = "GET", token: str | None = None) -> Answer:
         """A call of `/services/allotment/api/v1/` + path through the public address."""
         url = f"{self.connection.broker_url}api/v1/{path}"
