@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx
@@ -81,6 +81,29 @@ class BrokerApi:
         assert answer.status_code == 201, answer.text
         reply: dict[str, object] = answer.json()
         return reply
+
+    async def session(self, user: str, *, server: str = "", flavor: str = "cpu") -> str:
+        """The id of a lease whose server runs, for the engine and for the hub."""
+        attempt = str(uuid4())
+        reply: Any = await self.lease(user, server=server, flavor=flavor, attempt=attempt)
+        lease, devices = reply["lease"]["id"], reply["launch"]["devices"]
+        running = Workload(
+            engine_ref=lease,
+            installation="0123abcd",
+            lease=lease,
+            user=user,
+            server=server,
+            state="running",
+            devices=tuple(devices),
+        )
+        self.engine.workloads.append(running)
+        self.hub.users[user].servers[server] = (None, True)
+        async with self.client(HUB_TOKEN) as hub:
+            key = {"Idempotency-Key": attempt}
+            for step, body in (("confirm", {"engine_ref": lease}), ("active", {"devices_seen": devices})):
+                answer = await hub.put(f"leases/{lease}/{step}", headers=key, json=body)
+                assert answer.status_code == 200, answer.text
+        return str(lease)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
