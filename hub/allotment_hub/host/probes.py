@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import ssl
@@ -70,7 +71,7 @@ def request(
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.read())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return Answer(0, problem=str(getattr(error, "reason", error)))
 
 
