@@ -72,6 +72,24 @@ def test_an_idle_slice_is_handed_out_before_one_is_cut() -> None:
     assert placed(TEN, used, ready) == Placed("GPU-0001", "1g.10gb", 0, 1, True, ())
 
 
+def test_gpus_that_differ_only_in_their_last_idle_slice_are_told_apart() -> None:
+    first, second = IdleSlice("2g.20gb", 0, 2), IdleSlice("1g.10gb", 2, 1)
+    plain = replace(gpu(0), taken=mask(4, 2), idle=(first,))
+    assert not placed(TEN, plain).reuse
+    assert placed(TEN, plain, replace(plain, gpu_uuid="GPU-0001", idle=(first, second))).reuse
+    assert not placed(TEN, plain).reuse
+
+
+def test_an_empty_gpu_is_left_alone_even_where_it_would_cost_less() -> None:
+    # An RTX PRO 6000 and an H100 NVL: the same name, another geometry and so other costs.
+    nvl, rtx = gpu(0, "H100-NVL-94GB"), gpu(1, "RTX-PRO-6000-Blackwell-96GB")
+    wish = request_for("slice", 24, 1, 1, MIG, frozenset())
+    for empty, used in ((nvl, replace(rtx, taken=mask(0, 3))), (rtx, replace(nvl, taken=mask(0, 2)))):
+        for weights in ({"1g.24gb": 1.0}, {"4g.96gb": 1.0}, {"1g.12gb": 1.0}, {"3g.47gb": 1.0}):
+            for order in ((empty, used), (used, empty)):
+                assert placed(wish, *order, demand=Demand(weights)).gpu_uuid == used.gpu_uuid
+
+
 def test_an_empty_gpu_is_not_broken_into_for_an_idle_slice_either() -> None:
     used = replace(gpu(0), taken=mask(6, 1))
     empty = replace(gpu(1), idle=(ONE_G,))

@@ -92,6 +92,16 @@ def test_a_single_card_leaves_the_bigger_island_whole() -> None:
     assert answer.devices[0].gpu_uuid == cards[4].gpu_uuid
 
 
+def test_when_islands_must_be_joined_the_biggest_go_first() -> None:
+    # Free: one card in island 0, one in island 1, two in island 2.
+    cards = (card(0, island=0), card(1, island=1), card(2, island=2), card(3, island=2))
+    request = request_for("whole", None, 1, 3, WHOLE, frozenset())
+    answer = place(request, Snapshot(cards), Demand.uniform())
+    assert isinstance(answer, Placement)
+    chosen = {device.gpu_uuid for device in answer.devices}
+    assert {"GPU-0002", "GPU-0003"} < chosen
+
+
 def test_a_card_with_too_little_memory_is_not_one() -> None:
     small = replace(gpu(0, "A30-24GB", mig=False), node="node-1")
     machine = Snapshot((small, card(1)))

@@ -39,6 +39,11 @@ def test_free_placements_and_disjoint_ones(key: str, taken: int, data: st.DataOb
     assert most_disjoint(profile.starts, profile.size, taken) == most(profile.starts, profile.size, busy)
 
 
+def test_overlapping_starts_are_counted_once() -> None:
+    assert most_disjoint((2, 0, 1), 2, 0) == 2
+    assert most_disjoint((2, 0, 1), 2, 0b1000) == 1
+
+
 @pytest.mark.parametrize("key", known_models())
 def test_axes_are_4_8_or_12_and_shared(key: str) -> None:
     assert geometry(key).axis.length in {4, 8, 12}
@@ -87,6 +92,7 @@ def test_demand_is_kept_in_proportions() -> None:
     few, many = Demand.from_recent({"a": 3, "b": 1}), Demand.from_recent({"a": 300, "b": 100})
     assert few.shares(["a", "b"]) == many.shares(["a", "b"]) == (0.75, 0.25)
     assert 0 < few.shares(["a", "b", "c"])[2] < 0.06
+    assert Demand.from_recent({"a": 1000, "b": 1}).shares(["a", "b"])[1] > 0
     assert Demand.from_recent({}).shares(["a", "b"]) == (0.5, 0.5)
     assert Demand({}, other=0.0).shares(["a", "b"]) == (0.5, 0.5)
     with pytest.raises(ValueError, match="negative"):
