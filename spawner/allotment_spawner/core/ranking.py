@@ -14,7 +14,7 @@ from allotment_spawner.core.snapshot import GpuState
 
 __all__ = ["Choice", "Ranking", "ranking_for"]
 
-REMEMBERED = 20_000
+REMEMBERED = 4_000
 """Looks of GPUs kept in memory for one profile and demand."""
 
 
