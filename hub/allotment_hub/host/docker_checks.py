@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import docker
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
 from allotment_hub.host.checks import Finding
+from allotment_hub.host.docker_client import docker_client
 
 __all__ = ["docker_findings", "firewall_findings", "judge_engine", "judge_toolkit", "toolkit_version"]
 
@@ -27,11 +27,8 @@ LIVE_RESTORE = 'put {"live-restore": true} into /etc/docker/daemon.json, then: s
 def docker_findings(*, base_url: str, real_gpus: bool) -> list[Finding]:
     """Everything about the engine; one error when it does not answer."""
     try:
-        client = docker.APIClient(base_url=base_url, timeout=10, version="auto")
-        try:
+        with docker_client(base_url) as client:
             info, version = client.info(), client.version()
-        finally:
-            client.close()
     except (DockerException, RequestException):
         return [Finding("docker", "error", "Docker does not answer.", "Start it: systemctl start docker.")]
     found = judge_engine(info, str(version.get("Version", "unknown")))

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-import docker
 from allotment_spawner.core.errors import EngineUnavailable
 from allotment_spawner.engines.docker_setup import Bridge, engine_facts, ensure_bridge, is_reachable
 from allotment_spawner.engines.firewall import (
@@ -20,6 +19,7 @@ from allotment_spawner.engines.firewall import (
 from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
+from allotment_hub.host.docker_client import docker_client
 from allotment_hub.host.environments import FoundImage
 from allotment_hub.site import DockerSettings
 
@@ -103,11 +103,8 @@ class DockerHost:
 
     def _ask(self, work: Callable[[Any], T]) -> T:
         try:
-            client = docker.APIClient(base_url=self._settings.socket, timeout=self._timeout_s, version="auto")
-            try:
+            with docker_client(self._settings.socket, timeout_s=self._timeout_s) as client:
                 return work(client)
-            finally:
-                client.close()
         except EngineUnavailable as error:
             raise DockerProblem(f"{error.sentence} {error.next_step}") from None
         except (DockerException, RequestException) as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import docker
 from allotment_spawner.engines.firewall import Firewall, FirewallError, run_iptables
 from allotment_spawner.launch.names import LABEL_INSTALLATION, home_volume_name
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
+from allotment_hub.host.docker_client import docker_client
 from allotment_hub.host.errors import HostError
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -21,15 +21,10 @@ __all__ = ["purge_docker"]
 def purge_docker(site: Site, runtime: Runtime) -> None:
     """`HostError` when Docker does not answer: what was asked to be removed would stay."""
     try:
-        client = docker.APIClient(base_url=site.docker.socket, timeout=60)
-    except (DockerException, RequestException):
-        raise HostError("Docker does not answer, so its containers and volumes cannot be removed.") from None
-    try:
-        _remove(client, runtime.installation)
+        with docker_client(site.docker.socket, timeout_s=60) as client:
+            _remove(client, runtime.installation)
     except (DockerException, RequestException) as error:
-        raise HostError(f"Docker did not remove everything ({error}).") from None
-    finally:
-        client.close()
+        raise HostError(f"Docker's containers and volumes were not all removed: {error}") from None
     if os.geteuid() == 0:
         try:
             Firewall(run=run_iptables).remove(runtime.installation)
