@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 
 import pytest
 from allotment.axis import draw
+from allotment.commands.leases import devices_of
 from allotment.fleet import FleetGpu, FleetSlice, Whole
+from allotment.models import Device, Lease
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +66,17 @@ def test_two_instances_at_one_place_draw_the_first_only() -> None:
 def test_a_whole_card_is_one_block(state: str, sign: str) -> None:
     bar = draw(gpu(0, whole=Whole(state=state)), width=60)[1].plain
     assert set(bar.strip("|")) == {sign}
+
+
+def test_devices_of_a_lease_in_words() -> None:
+    card = Device(uuid="GPU-1", node="n", gpu_uuid="GPU-1")
+    cut = Device(uuid="MIG-1", node="n", gpu_uuid="GPU-2", profile="1g.10gb", placement=(3, 1))
+    words = {devices_of(lease(devices)) for devices in ((), (cut,), (card,), (card, card))}
+    assert words == {"-", "1g.10gb at 3", "whole GPU", "2 whole GPUs"}
+
+
+def lease(devices: tuple[Device, ...]) -> Lease:
+    return Lease(
+        id="x", kind="session", user="ann", server="", environment="minimal", flavor="f", state="active",
+        devices=devices, price_per_hour=Decimal(1),
+    )  # fmt: skip

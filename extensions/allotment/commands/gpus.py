@@ -77,8 +77,9 @@ def _print_gpu(console: Console, gpu: FleetGpu) -> None:
     if gpu.problem:
         console.print(f"  unusable: {gpu.problem}", style="red", markup=False)
     for line in draw(gpu, width=console.width - 2):
-        line.pad_left(2)
-        console.print(line, no_wrap=True, overflow="crop")
+        if line.plain.strip():
+            line.pad_left(2)
+            console.print(line, no_wrap=True, overflow="crop")
     for piece in gpu.slices:
         if piece.state != "idle":
             console.print(f"    {_held(piece)}", markup=False, soft_wrap=True)

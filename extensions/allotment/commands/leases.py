@@ -49,13 +49,14 @@ def lease_table(found: list[Lease]) -> Table:
 
 def devices_of(lease: Lease) -> str:
     """`1g.10gb at 0` for a slice, `whole GPU` for a card, `-` for none."""
-    parts = []
-    for device in lease.devices:
-        if device.profile is None:
-            parts.append("whole GPU")
-        else:
-            at = f" at {device.placement[0]}" if device.placement else ""
-            parts.append(f"{device.profile}{at}")
+    parts = [
+        f"{device.profile} at {device.placement[0]}" if device.placement else device.profile
+        for device in lease.devices
+        if device.profile is not None
+    ]
+    whole = len(lease.devices) - len(parts)
+    if whole:
+        parts.append("whole GPU" if whole == 1 else f"{whole} whole GPUs")
     return ", ".join(parts) or "-"
 
 
