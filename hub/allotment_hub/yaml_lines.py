@@ -83,7 +83,7 @@ def _convert(
         return [
             _convert(loader, item, (*key, index), document, above) for index, item in enumerate(node.value)
         ]
-    return loader.construct_object(node)  # type: ignore[no-untyped-call]
+    return loader.construct_object(node)
 
 
 def _convert_mapping(
