@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_seven_get_a_slice_each_and_the_eighth_waits(installation: Installation)
     for user in PEOPLE[:7]:
         assert start(installation, user, TEN) in (201, 202)
     for user in PEOPLE[:7]:
-        wait_until(lambda user=user: active(installation, user), what=f"{user} runs", limit_s=150)
+        wait_until(partial(active, installation, user), what=f"{user} runs", limit_s=150)
     devices = [leases(installation, user)[0]["devices"] for user in PEOPLE[:7]]
     assert len({one[0]["uuid"] for one in devices}) == 7
     assert {one[0]["profile"] for one in devices} == {"1g.10gb"}
@@ -83,7 +84,8 @@ def test_a_cancelled_wait_leaves_nothing(installation: Installation) -> None:
 
 
 def test_an_empty_request_starts_the_cheapest(installation: Installation) -> None:
-    user = PEOPLE[2]
+    user = "newcomer"
+    assert installation.hub("POST", f"/users/{user}").status == 201
     refused = installation.hub("POST", f"/users/{user}/server", {"user_options": {"flavor": "gpu-2x"}})
     assert refused.status == 422
     assert refused.json()["message"]
@@ -91,6 +93,16 @@ def test_an_empty_request_starts_the_cheapest(installation: Installation) -> Non
     wait_until(lambda: active(installation, user), what="it runs", limit_s=150)
     lease = leases(installation, user)[0]
     assert (lease["flavor"], lease["environment"], lease["devices"]) == ("cpu", "minimal", [])
+
+
+def test_an_empty_request_repeats_the_last_choice_and_not_a_refused_one(installation: Installation) -> None:
+    user = PEOPLE[2]
+    body = {"user_options": {"environment": "minimal", "flavor": "gpu-2x"}}
+    assert start(installation, user, body) == 422
+    assert start(installation, user) == 202
+    wait_until(lambda: leases(installation, user), what="it waits")
+    assert leases(installation, user)[0]["flavor"] == "gpu-10gb"
+    assert installation.hub("DELETE", f"/users/{user}/server").status == 204
 
 
 def test_sessions_outlive_hub_and_broker(installation: Installation) -> None:

@@ -19,6 +19,7 @@ from allotment_spawner.launch.names import LABEL_INSTALLATION
 
 __all__ = ["DockerCall", "DockerWorkload", "docker_answers"]
 
+_LINES = 40
 _GONE_TRIES = 100
 _GONE_EVERY_S = 0.1
 
@@ -113,6 +114,14 @@ class DockerWorkload:
         if state["Running"] or state.get("Paused"):
             return None
         return f"exit code {state['ExitCode']}" + (f": {state['Error']}" if state.get("Error") else "")
+
+    async def last_words(self) -> str:
+        try:
+            async with docker_answers():
+                log: bytes = await self.docker("logs", self._ref(), tail=_LINES)
+        except (NotFound, EngineUnavailable):
+            return ""
+        return log.decode(errors="replace")
 
     async def remove(self, *, grace_s: float) -> None:
         """Only 404 means gone."""

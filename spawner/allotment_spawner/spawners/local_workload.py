@@ -73,6 +73,10 @@ class LocalWorkload:
             return None if code is None else f"exit code {code}"
         return None if self._read() is not None else 0
 
+    async def last_words(self) -> str:
+        """The log is a file that stays."""
+        return ""
+
     async def remove(self, *, grace_s: float) -> None:
         """The gate alone can be killed; a started server is asked first, then all that bears its lease."""
         process = self._process

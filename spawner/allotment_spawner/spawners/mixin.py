@@ -140,6 +140,7 @@ class GpuSpawnerMixin(Spawner):
         try:
             return await self._run(session)
         except Refusal as refusal:
+            await self._note_last_words(session, refusal)
             self._abandon(end_reason(refusal))
             self._forget_choice(refusal)
             raise spawn_exception(refusal) from refusal
@@ -180,6 +181,13 @@ class GpuSpawnerMixin(Spawner):
         )
         self._last_choice = choice.options()
         return url
+
+    async def _note_last_words(self, session: Session, refusal: Refusal) -> None:
+        """A container's log is removed with it; its end tells an operator why it did not come up."""
+        if isinstance(refusal, StartFailed) and session.workload is not None:
+            words = await session.workload.last_words()
+            if words:
+                self.log.warning("%s did not come up; its log ends:\n%s", self._log_name, words)
 
     def _abandon(self, reason: EndReason) -> None:
         """Give what this start holds to the background; the hub waits one second for a cancelled start."""

@@ -15,7 +15,7 @@ __all__ = ["INTERVAL_S", "answers", "wait_until_answers"]
 
 INTERVAL_S: Final = 0.1
 _ANSWER_S: Final = 5.0
-_ALIVE_EVERY: Final = 10
+_ALIVE_EVERY_S: Final = 1.0
 
 
 async def answers(url: str) -> bool:
@@ -50,13 +50,16 @@ async def wait_until_answers(
 
     Raises `StartFailed` when it exits first or stays silent for `limit_s` seconds.
     """
-    tries = 0
+    clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(limit_s):
             where = await url()
+            looked = clock()
             while not await answers(where):
-                tries += 1
-                if tries % _ALIVE_EVERY == 0 and (status := await exited()) is not None:
+                # by the clock: connecting to an address that is gone takes seconds each time
+                look = clock() - looked >= _ALIVE_EVERY_S
+                looked = clock() if look else looked
+                if look and (status := await exited()) is not None:
                     raise StartFailed(
                         f"The server stopped while it started ({status}).",
                         "Start again; tell an operator if it stays. The server's log says more.",

@@ -28,5 +28,8 @@ class Workload(Protocol):
     async def exited(self) -> int | str | None:
         """Why it does not run (gone: 0); None while it runs."""
 
+    async def last_words(self) -> str:
+        """The end of its log, for the operator, where the log goes away with it; empty otherwise."""
+
     async def remove(self, *, grace_s: float) -> None:
         """End and remove it, whatever its state; return once it is gone. Idempotent."""
