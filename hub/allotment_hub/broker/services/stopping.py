@@ -16,6 +16,7 @@ from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.store.records import Device, Lease
 from allotment_hub.broker.store.store import Store
+from allotment_hub.broker.store.transaction import Transaction
 
 __all__ = ["Stopping"]
 
@@ -62,16 +63,28 @@ class Stopping:
             self._was_running.add(lease.id)
             self._stop_all(lease, workloads)
             return
+        await self._gone(lease)
+
+    async def _gone(self, lease: Lease) -> None:
+        """Nothing with this lease exists any more. One transaction where the devices are free, too."""
+        stopped_at: datetime | None = None
         if lease.granted_at is not None and lease.stopped_at is None:
             # gone at the first look: the spawner removed it before it told us, so that is when it stopped
-            at = self._clock() if lease.id in self._was_running else lease.ending_at or self._clock()
-            await self._store.write("stopped", lambda tx: mark_stopped(tx, lease.id, at))
+            seen_running = lease.id in self._was_running or lease.ending_at is None
+            stopped_at = self._clock() if seen_running else lease.ending_at
         self._was_running.discard(lease.id)
         obstacle = self._obstacle(lease)
-        if obstacle is not None:
-            await self._note(lease, obstacle)
-            return
-        await self._store.write("finish", lambda tx: finish(tx, lease.id, self._clock()))
+
+        def work(tx: Transaction) -> None:
+            if stopped_at is not None:
+                mark_stopped(tx, lease.id, stopped_at)
+            if obstacle is None:
+                finish(tx, lease.id, self._clock())
+            elif lease.note != obstacle:
+                set_note(tx, lease.id, obstacle)
+
+        if obstacle is None or stopped_at is not None or lease.note != obstacle:
+            await self._store.write("finish" if obstacle is None else "stopped", work)
 
     def _stop_all(self, lease: Lease, workloads: Sequence[Workload]) -> None:
         """The hub removes its own workload first; what it forgot or failed to stop we stop a little later."""
