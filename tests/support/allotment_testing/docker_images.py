@@ -58,17 +58,20 @@ def ensure_images(*environments: str) -> None:
 
 
 def clone_images(folder: Path) -> Path:
-    """Lay the built images into `folder`/data (hard links: seconds, no space); returns `folder`.
+    """Lay the built images into `folder`/data, at once and without taking space; returns `folder`.
 
-    Layers are never written by an engine, so they are shared; its databases are copied.
+    Layers are never written by an engine, so they are linked; its databases are copied.
     """
-    target = folder / "data"
+    target = folder / "data" / "overlay2"
+    source = _builder() / "data" / "overlay2"
     with _locked(fcntl.LOCK_SH):
         target.mkdir(parents=True)
-        shutil.copytree(_builder() / "data" / "image", target / "image")
-        subprocess.run(["cp", "-al", str(_builder() / "data" / "overlay2"), str(target)], check=True)
-    # a device node that the engine makes itself
-    (target / "overlay2" / "backingFsBlockDev").unlink(missing_ok=True)
+        shutil.copytree(_builder() / "data" / "image", folder / "data" / "image")
+        shutil.copytree(source / "l", target / "l", symlinks=True)
+        for layer in source.iterdir():
+            # besides layers: short names (l) and a device node that the engine makes itself
+            if layer.is_dir() and layer.name != "l":
+                (target / layer.name).symlink_to(layer)
     return folder
 
 

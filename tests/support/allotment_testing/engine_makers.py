@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,6 +129,7 @@ class DockerMaker:
         lease: str,
         argv: Sequence[str],
         devices: Sequence[str] = (),
+        extra_env: Mapping[str, str] | None = None,
         **changes: Any,
     ) -> str:
         """`changes` go over create_container's arguments (name, labels): for forgeries."""
@@ -141,6 +142,7 @@ class DockerMaker:
             network=bridge.name,
             request_devices="nvidia",
             command=argv,
+            extra_env=extra_env,
         )
         host_config = self.client.create_host_config(**options.host_config)
         made = self.client.create_container(**{**options.create, **changes}, host_config=host_config)
