@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from allotment_hub.commands import doctor, people, sim
+from allotment_hub.commands import doctor, heal, people, sim
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    """Add doctor, people and sim to `app`."""
-    for module in (doctor, people, sim):
+    """Add doctor, heal, people and sim to `app`."""
+    for module in (doctor, heal, people, sim):
         module.register(app)

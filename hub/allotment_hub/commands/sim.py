@@ -87,12 +87,7 @@ def show(data_dir: DataDir = None) -> None:
     for name in ("GPU", "Model", "Device", "At", "State", "Processes"):
         table.add_column(name, overflow="fold")
     for index, gpu in enumerate(state.gpus):
-        words = [
-            "MIG" if gpu.mig else "whole",
-            *(["lost"] if gpu.lost else []),
-            *(["hangs"] if gpu.hangs else []),
-        ]
-        table.add_row(str(index), gpu.model, gpu.uuid, "", ", ".join(words), _pids(processes, gpu.uuid))
+        table.add_row(str(index), gpu.model, gpu.uuid, "", _condition(gpu), _pids(processes, gpu.uuid))
         for instance in sorted(gpu.instances, key=lambda i: i.start):
             at = f"{instance.start}-{instance.start + instance.size - 1}"
             if not instance.computes:
