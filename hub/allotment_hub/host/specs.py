@@ -49,6 +49,7 @@ def service_specs(
 ) -> list[ServiceSpec]:
     """All services in the order of their start."""
     base = base_env(env)
+    broker = f"http://{_bracketed(runtime.broker_host)}:{runtime.broker_port}/services/allotment/health"
     made = {
         "proxy": (
             proxy_argv(settings, runtime),
@@ -56,14 +57,7 @@ def service_specs(
             http_probe(f"{runtime.proxy_api_url}/api/routes", token=secrets["proxy"]),
         ),
         "agent": (agent_argv(paths, runtime), base, socket_probe(paths.agent_socket)),
-        "broker": (
-            (_script("allotment-broker"), "--data-dir", str(paths.data)),
-            base,
-            http_probe(
-                f"http://{_bracketed(runtime.broker_host)}:{runtime.broker_port}/services/allotment/health",
-                key="ready",
-            ),
-        ),
+        "broker": (broker_argv(paths), base, http_probe(broker, key="ready")),
         "hub": (
             (sys.executable, "-m", "jupyterhub", "-f", str(CONFIG_FILE)),
             {**base, "ALLOTMENT_DATA": str(paths.data)},
@@ -82,6 +76,10 @@ def service_specs(
         )
         for name in SERVICES
     ]
+
+
+def broker_argv(paths: Paths) -> tuple[str, ...]:
+    return (_script("allotment-broker"), "--data-dir", str(paths.data))
 
 
 def proxy_argv(settings: HostSettings, runtime: Runtime) -> tuple[str, ...]:

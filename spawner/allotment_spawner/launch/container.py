@@ -104,8 +104,7 @@ def container_options(
     if command is not None:
         create["command"] = list(command)
     host_config = _limits(launch) | _walls(network) | {"mounts": [_mount(home, launch.installation)]}
-    requests = _device_requests(launch.devices, request_devices)
-    if requests:
+    if requests := _device_requests(launch.devices, request_devices):
         host_config["device_requests"] = requests
     return ContainerOptions(name=name, labels=labels, host_config=host_config, create=create)
 

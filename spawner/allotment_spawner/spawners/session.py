@@ -15,9 +15,9 @@ from allotment_spawner.spawners.probe import wait_until_answers
 from allotment_spawner.spawners.progress import Board
 from allotment_spawner.spawners.wait import wait_for_grant
 from allotment_spawner.spawners.workload import Workload
-from allotment_spawner.wire import Activate, Confirm, Launch, LeaseRequest
+from allotment_spawner.wire import Activate, Confirm, Launch, LeaseReply, LeaseRequest
 
-__all__ = ["Limits", "Session", "end_reason", "start_session"]
+__all__ = ["Limits", "Session", "compare_devices", "end_reason", "start_session"]
 
 _RENEW_EVERY_S = 8.0
 
@@ -59,8 +59,7 @@ async def start_session(
 ) -> str:
     """Run the attempt to its end and return the server's URL; the lease is active then.
 
-    Raises a `Refusal`. Nothing is undone here: the caller hands `session` to the clean-up on any
-    exception, cancellation included.
+    Raises a `Refusal`. Nothing is undone here: on any exception the caller hands `session` to clean-up.
     """
     attempt = session.attempt
     on_step("request")
@@ -69,9 +68,7 @@ async def start_session(
     session.lease = lease = reply.lease.id
     on_step("wait")
     reply = await wait_for_grant(broker, reply, attempt=attempt, limit_s=limits.wait_s, board=board)
-    launch = reply.launch
-    if launch is None:
-        raise StartFailed("The broker granted a device without saying what to start.", "Tell an operator.")
+    launch = _launch_of(reply)
     session.devices = launch.devices
     board.making()
     on_step("create")
@@ -83,8 +80,7 @@ async def start_session(
     on_step("start")
     board.starting()
     await workload.start()
-    seen = await workload.devices()
-    compare_devices(launch.devices, seen)
+    seen = compare_devices(launch.devices, await workload.devices())
     url = await wait_until_answers(workload.url, workload.exited, limit_s=limits.ready_s)
     board.answering()
     on_step("activate")
@@ -93,13 +89,20 @@ async def start_session(
     return url
 
 
-def compare_devices(leased: tuple[str, ...], seen: tuple[str, ...]) -> None:
-    """Raise `DeviceMismatch` unless the workload has exactly the leased devices."""
+def _launch_of(reply: LeaseReply) -> Launch:
+    if reply.launch is None:
+        raise StartFailed("The broker granted a device without saying what to start.", "Tell an operator.")
+    return reply.launch
+
+
+def compare_devices(leased: tuple[str, ...], seen: tuple[str, ...]) -> tuple[str, ...]:
+    """`seen`; raises `DeviceMismatch` unless the workload has exactly the leased devices."""
     if sorted(leased) != sorted(seen):
         raise DeviceMismatch(
             "The server was stopped, because it did not get exactly the device that was set apart for it.",
             "Start again; tell an operator if it happens again.",
         )
+    return seen
 
 
 def end_reason(error: BaseException) -> EndReason:
