@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -34,12 +35,23 @@ class Transaction:
 
     def __init__(self, *, connection: Connection) -> None:
         self._connection = connection
+        self._read: dict[str, Lease] = {}
         self.changed: set[str] = set()
 
     # leases
     def lease(self, lease_id: str) -> Lease | None:
-        rows = self._leases(leases.c.id == lease_id)
-        return rows[0] if rows else None
+        """Read once a transaction; later writes of this transaction are in what is returned."""
+        if lease_id not in self._read:
+            for found in self._leases(leases.c.id == lease_id):
+                self._read[lease_id] = found
+        return self._read.get(lease_id)
+
+    def _known(self, lease_id: str, **changes: Any) -> Lease:
+        found = self.lease(lease_id)
+        assert found is not None, "a lease that was just written"
+        self._read[lease_id] = replace(found, **changes)
+        self.changed.add(lease_id)
+        return self._read[lease_id]
 
     def unended(self) -> list[Lease]:
         """Every lease that is not ended, in order of arrival."""
@@ -73,11 +85,10 @@ class Transaction:
         return found
 
     def set_lease(self, lease_id: str, **values: Any) -> Lease:
+        """Write these columns (not `pools`). The lease must exist."""
+        known = self._known(lease_id, **values)
         self._connection.execute(update(leases).where(leases.c.id == lease_id).values(**_plain(values)))
-        self.changed.add(lease_id)
-        found = self.lease(lease_id)
-        assert found is not None
-        return found
+        return known
 
     def _leases(self, *conditions: Any, newest: bool = False, limit: int | None = None) -> list[Lease]:
         order = leases.c.seq.desc() if newest else leases.c.seq
@@ -134,10 +145,7 @@ class Transaction:
                 )
         except IntegrityError as error:
             raise SlotTaken(lease_id) from error
-        self.changed.add(lease_id)
-        found = self.lease(lease_id)
-        assert found is not None
-        return found
+        return self._known(lease_id, devices=tuple(wanted))
 
     def name_devices(self, lease_id: str, uuids: Sequence[str]) -> None:
         """Write the UUIDs of the devices that were cut, in their order."""
@@ -147,14 +155,17 @@ class Transaction:
                 .where(devices.c.lease == lease_id, devices.c.ordinal == ordinal)
                 .values(uuid=uuid)
             )
-        self.changed.add(lease_id)
+        lease = self._known(lease_id)
+        named = tuple(replace(one, uuid=uuid) for one, uuid in zip(lease.devices, uuids, strict=True))
+        self._known(lease_id, devices=named)
 
     def free_slots(self, lease_id: str, *, forget_devices: bool = False) -> None:
         """Give the slots back; `forget_devices` for a reservation that never became a grant."""
         self._connection.execute(delete(slots).where(slots.c.lease == lease_id))
+        self._known(lease_id)
         if forget_devices:
             self._connection.execute(delete(devices).where(devices.c.lease == lease_id))
-        self.changed.add(lease_id)
+            self._known(lease_id, devices=())
 
     def slot_rows(self) -> list[tuple[str, str, str]]:
         """Every taken slot: (gpu_uuid, slot, lease)."""
