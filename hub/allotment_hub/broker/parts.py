@@ -1,0 +1,277 @@
+"""The shared parts of a broker, each made once and wired to the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from allotment_spawner.core.errors import Refusal
+from allotment_spawner.core.lease import LeaseState
+from allotment_spawner.engines.base import Engine
+from allotment_spawner.gpu.client import Agent
+
+from allotment_hub.broker.problems import problem_of
+from allotment_hub.broker.reconciler import Reconciler
+from allotment_hub.broker.services.admission import Admission
+from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.changes import Bell, Changes, Signals
+from allotment_hub.broker.services.cutting import Cutting
+from allotment_hub.broker.services.explain import Explainer
+from allotment_hub.broker.services.fleet import Fleet
+from allotment_hub.broker.services.granting import Granting
+from allotment_hub.broker.services.history import History
+from allotment_hub.broker.services.hub_watch import HubWatch
+from allotment_hub.broker.services.jobs import Jobs
+from allotment_hub.broker.services.lease_views import LeaseViews
+from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.ports import HubView
+from allotment_hub.broker.services.scheduler import Scheduler
+from allotment_hub.broker.services.situation import Situation
+from allotment_hub.broker.services.stopping import Stopping
+from allotment_hub.broker.services.upkeep import Upkeep
+from allotment_hub.broker.services.waiters import Waiters
+from allotment_hub.broker.store.records import Lease
+from allotment_hub.broker.store.store import Store
+from allotment_hub.catalog import Catalog
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import Site
+
+__all__ = ["Parts"]
+
+_PLACES_S = 0.2
+
+
+@dataclass
+class Parts:
+    """What is given, and each shared part, made once and when it is first needed."""
+
+    site: Site
+    catalog: Catalog
+    runtime: Runtime
+    url: str
+    agent: Agent
+    engine: Engine
+    hub: HubView
+    clock: Callable[[], datetime]
+    on_step: Callable[[str], None]
+    book: Book = field(default_factory=Book)
+    jobs: Jobs = field(default_factory=Jobs)
+    signals: Signals = field(default_factory=Signals)
+    changes: Changes = field(default_factory=Changes)
+    bell: Bell = field(default_factory=Bell)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(url=self.url, on_step=self.on_step)
+
+    @cached_property
+    def waiters(self) -> Waiters:
+        return Waiters(clock=self.clock)
+
+    @cached_property
+    def seen(self) -> Observations:
+        return Observations(agent=self.agent, engine=self.engine, clock=self.clock)
+
+    @cached_property
+    def situation(self) -> Situation:
+        return Situation(site=self.site, store=self.store, book=self.book, observations=self.seen)
+
+    @cached_property
+    def history(self) -> History:
+        return History(
+            site=self.site,
+            catalog=self.catalog,
+            store=self.store,
+            book=self.book,
+            situation=self.situation,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def admission(self) -> Admission:
+        return Admission(
+            site=self.site,
+            catalog=self.catalog,
+            runtime=self.runtime,
+            hub=self.hub,
+            situation=self.situation,
+        )
+
+    @cached_property
+    def granting(self) -> Granting:
+        return Granting(
+            site=self.site,
+            catalog=self.catalog,
+            runtime=self.runtime,
+            store=self.store,
+            situation=self.situation,
+            observations=self.seen,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def cutting(self) -> Cutting:
+        return Cutting(
+            agent=self.agent,
+            store=self.store,
+            book=self.book,
+            situation=self.situation,
+            observations=self.seen,
+            granting=self.granting,
+            waiters=self.waiters,
+            on_step=self.on_step,
+        )
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        return Scheduler(
+            site=self.site,
+            catalog=self.catalog,
+            book=self.book,
+            situation=self.situation,
+            observations=self.seen,
+            granting=self.granting,
+            cutting=self.cutting,
+            waiters=self.waiters,
+            jobs=self.jobs,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        return Upkeep(
+            agent=self.agent,
+            store=self.store,
+            situation=self.situation,
+            observations=self.seen,
+            cutting=self.cutting,
+            jobs=self.jobs,
+            clock=self.clock,
+            on_step=self.on_step,
+        )
+
+    @cached_property
+    def stopping(self) -> Stopping:
+        return Stopping(
+            engine=self.engine,
+            store=self.store,
+            observations=self.seen,
+            jobs=self.jobs,
+            grace_s=self.site.policies.stop_grace_s,
+            clock=self.clock,
+            on_step=self.on_step,
+            kick=self.bell.ring,
+        )
+
+    def listener(self) -> _Listener:
+        return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler, self.waiters)
+
+    def leases(self, settle_s: float) -> Leases:
+        return Leases(
+            policies=self.site.policies,
+            catalog=self.catalog,
+            store=self.store,
+            book=self.book,
+            admission=self.admission,
+            scheduler=self.scheduler,
+            waiters=self.waiters,
+            signals=self.signals,
+            views=LeaseViews(book=self.book, history=self.history, clock=self.clock),
+            problem=_problem,
+            clock=self.clock,
+            settle_s=settle_s,
+        )
+
+    def fleet(self) -> Fleet:
+        return Fleet(
+            site=self.site,
+            catalog=self.catalog,
+            runtime=self.runtime,
+            admission=self.admission,
+            situation=self.situation,
+            observations=self.seen,
+            history=self.history,
+            upkeep=self.upkeep,
+        )
+
+    def explainer(self) -> Explainer:
+        return Explainer(
+            catalog=self.catalog,
+            store=self.store,
+            book=self.book,
+            situation=self.situation,
+            observations=self.seen,
+            scheduler=self.scheduler,
+            waiters=self.waiters,
+            history=self.history,
+            clock=self.clock,
+        )
+
+    def reconciler(self) -> Reconciler:
+        return Reconciler(
+            policies=self.site.policies,
+            store=self.store,
+            book=self.book,
+            observations=self.seen,
+            hub_watch=HubWatch(hub=self.hub, clock=self.clock),
+            waiters=self.waiters,
+            granting=self.granting,
+            scheduler=self.scheduler,
+            stopping=self.stopping,
+            upkeep=self.upkeep,
+            history=self.history,
+            changes=self.changes,
+            bell=self.bell,
+            problem=_problem,
+            clock=self.clock,
+        )
+
+
+def _problem(refusal: Refusal) -> dict[str, Any]:
+    return problem_of(refusal).model_dump(mode="json")
+
+
+class _Listener:
+    """After each commit: the book first, then everybody who waits for news."""
+
+    def __init__(
+        self,
+        book: Book,
+        signals: Signals,
+        changes: Changes,
+        bell: Bell,
+        scheduler: Scheduler,
+        waiters: Waiters,
+    ) -> None:
+        self._book = book
+        self._signals = signals
+        self._changes = changes
+        self._bell = bell
+        self._scheduler = scheduler
+        self._waiters = waiters
+        self._places_pending = False
+
+    def __call__(self, changed: Sequence[Lease]) -> None:
+        self._book.apply(changed)
+        self._signals.touch([lease.id for lease in changed])
+        self._changes.bump()
+        for lease in changed:
+            if lease.state is LeaseState.ENDED:
+                self._waiters.forget(lease.id)
+        if any(lease.state is LeaseState.ENDING for lease in changed):
+            self._bell.ring()
+        if any(lease.state in (LeaseState.ENDED, LeaseState.QUEUED) for lease in changed):
+            self._scheduler.kick()
+        if not self._places_pending:
+            # one change moves everybody's place: many changes together tell everybody once
+            self._places_pending = True
+            asyncio.get_running_loop().call_later(_PLACES_S, self._tell_places)
+
+    def _tell_places(self) -> None:
+        self._places_pending = False
+        self._signals.touch(self._book.queued_ids())
