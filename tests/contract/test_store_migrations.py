@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.store.connect import connect, sqlite_path, sqlite_url
-from allotment_hub.broker.store.migrate import NewerDatabase, current_revision, head_revision, migrate
+from allotment_hub.broker.store.migrate import NewerDatabase, current_revision, known_revisions, migrate
+from allotment_hub.broker.store.schema import REVISION
 from allotment_hub.broker.store.store import Store
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.crashes import Crash
@@ -86,7 +87,7 @@ def test_a_death_in_between_leaves_the_old_or_the_new(old_url: str, step: str) -
         migrate(engine, sqlite_file=sqlite_path(old_url), on_step=die)
     assert current_revision(engine) == FIRST
     migrate(engine, sqlite_file=sqlite_path(old_url))
-    assert current_revision(engine) == head_revision()
+    assert current_revision(engine) == REVISION
     engine.dispose()
 
 
@@ -110,3 +111,7 @@ def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path: Path) -> None:
         }
     assert settings == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10000}
     engine.dispose()
+
+
+def test_the_schema_names_the_newest_revision() -> None:
+    assert known_revisions()[0] == REVISION

@@ -5,41 +5,35 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect, text
 
-__all__ = ["NewerDatabase", "current_revision", "head_revision", "migrate"]
+from allotment_hub.broker.store.schema import REVISION
+
+__all__ = ["NewerDatabase", "current_revision", "known_revisions", "migrate"]
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class NewerDatabase(Exception):
     """The database was written by a newer version; the sentence says what to do."""
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    return config
-
-
-@lru_cache(maxsize=1)
-def _revisions() -> tuple[str, ...]:
+def known_revisions() -> tuple[str, ...]:
     """All revisions that this version knows, newest first."""
-    return tuple(found.revision for found in ScriptDirectory.from_config(_config()).walk_revisions())
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - 0.1 s, not needed at most starts
 
-
-def head_revision() -> str:
-    return _revisions()[0]
+    return tuple(found.revision for found in ScriptDirectory(str(_MIGRATIONS)).walk_revisions())
 
 
 def current_revision(engine: Engine) -> str | None:
+    """None for an empty database."""
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return None if found is None else str(found)
 
 
 def migrate(
@@ -54,22 +48,30 @@ def migrate(
     A crash anywhere leaves the old schema or the new one, never half of it.
     """
     current = current_revision(engine)
-    if current is not None and current not in _revisions():
+    wanted = REVISION if target == "head" else target
+    if current == wanted:
+        return None
+    if current is not None and current not in known_revisions():
         raise NewerDatabase(
             f"The broker's database has revision {current}, which this version does not know. "
             "Install the version that wrote it, or put back the copy that lies beside it."
         )
-    wanted = head_revision() if target == "head" else target
-    if current == wanted:
-        return None
     backup = _back_up(sqlite_file, current) if sqlite_file is not None and current is not None else None
     on_step("migrate.backed_up")
-    config = _config()
+    _upgrade(engine, wanted, on_step)
+    return backup
+
+
+def _upgrade(engine: Engine, wanted: str, on_step: Callable[[str], None]) -> None:
+    from alembic import command  # noqa: PLC0415 - 0.1 s, not needed at most starts
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, wanted)
         on_step("migrate.upgraded")
-    return backup
 
 
 def _back_up(source: Path, revision: str) -> Path:

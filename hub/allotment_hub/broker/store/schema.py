@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-__all__ = ["Money", "UtcTime", "attempts", "cuts", "devices", "leases", "metadata", "slots"]
+__all__ = ["REVISION", "Money", "UtcTime", "attempts", "cuts", "devices", "leases", "metadata", "slots"]
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -56,6 +56,9 @@ class Money(TypeDecorator[Decimal]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:
         return None if value is None else Decimal(value)
 
+
+REVISION = "0002"
+"""The newest revision in migrations/: this schema. A database that has it needs no Alembic."""
 
 metadata = MetaData(
     naming_convention={
