@@ -43,15 +43,10 @@ class LocalEngine:
         return [self._workload(lease, members) for lease, members in sorted(groups.items())]
 
     async def stop(self, engine_ref: str, *, grace_s: float) -> None:
-        """TERM to the outermost processes, KILL to all that are left after `grace_s` seconds."""
+        """TERM from the outermost process inwards, KILL to all that are left after `grace_s` seconds."""
         # Remembered for the whole stop: once the server is dead, a child that dropped its environment
         # could no longer be told from a stranger.
         known: dict[int, int] = {}
-        members = await self._members(engine_ref, known)
-        for one in members:
-            # a notebook server asked alone ends its kernels in order; asked all at once it cannot
-            if one.parent not in known:
-                send_signal(self._proc, one, signal.SIGTERM)
         if await self._gone(engine_ref, known, rounds=max(1, round(grace_s / _LOOK_EVERY_S)), kill=False):
             return
         # looked at anew each round: a process may fork while its siblings are being killed
@@ -62,13 +57,19 @@ class LocalEngine:
             )
 
     async def _gone(self, lease: str, known: dict[int, int], *, rounds: int, kill: bool) -> bool:
+        asked: set[int] = set()
         for _ in range(rounds):
             members = await self._members(lease, known)
             if not members:
                 return True
-            if kill:
-                for one in members:
+            inside = {one.pid for one in members}
+            for one in members:
+                # a notebook server asked alone ends its kernels in order; asked all at once it cannot
+                if kill:
                     send_signal(self._proc, one, signal.SIGKILL)
+                elif one.parent not in inside and one.pid not in asked:
+                    asked.add(one.pid)
+                    send_signal(self._proc, one, signal.SIGTERM)
             await asyncio.sleep(_LOOK_EVERY_S)
         return not await self._members(lease, known)
 

@@ -39,7 +39,8 @@ if __name__ == "__main__":
         main = load()
     except (ImportError, AttributeError):
         # slower, but as its authors meant it; anew, because half of it has been imported
-        os.execv(sys.executable, [sys.executable, "-I", "-m", "jupyterhub.singleuser", *sys.argv[1:]])
+        again = [sys.executable, "-I", "-m", "jupyterhub.singleuser", *sys.argv[1:]]
+        os.execv(sys.executable, again)  # noqa: S606
     gc.enable()
     # what was imported stays: no need to look at it again in every collection
     gc.freeze()
