@@ -17,7 +17,7 @@ from allotment_hub.host.control import running
 from allotment_hub.host.docker_checks import docker_findings, firewall_findings
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
 from allotment_hub.host.hardware import driver_gpus
-from allotment_hub.host.layout import read_secret_text
+from allotment_hub.host.layout import read_runtime, read_secret_text
 from allotment_hub.host.ports import can_listen
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import SERVICES
@@ -51,7 +51,7 @@ def examine(paths: Paths) -> list[Finding]:
     """All findings; nothing is changed and nothing raises."""
     findings = machine_findings(paths)
     site = _site(paths, findings)
-    settings, runtime = HostSettings.load(paths.data), _runtime(paths)
+    settings, runtime = HostSettings.load(paths.data), read_runtime(paths)
     findings.append(_gpus(runtime))
     if settings is None or runtime is None:
         findings.append(Finding("services", "warning", "Allotment was not started yet.", "Run ./deploy/up."))
@@ -78,13 +78,6 @@ def _site(paths: Paths, findings: list[Finding]) -> Site:
         return Site()
     findings.append(Finding("configuration", "ok", f"{paths.site.parent} is sound"))
     return site
-
-
-def _runtime(paths: Paths) -> Runtime | None:
-    try:
-        return Runtime.model_validate_json(paths.runtime.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _gpus(runtime: Runtime | None) -> Finding:

@@ -11,7 +11,7 @@ from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host import messages
 from allotment_hub.host.control import running, stop_services
 from allotment_hub.host.errors import HostError
-from allotment_hub.host.layout import running_services
+from allotment_hub.host.layout import read_runtime, running_services
 from allotment_hub.host.options import DownOptions, parse_down
 from allotment_hub.host.purge import purge_docker
 from allotment_hub.host.sessions import count_workloads, end_workloads, stop_through_hub
@@ -49,7 +49,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
         question = f"Remove {paths.data} with all accounts, books and homes?"
         if not messages.ask(question):
             raise HostError("nothing was removed.")
-    runtime = _runtime(paths)
+    runtime = read_runtime(paths)
     site = _site(paths)
     if runtime is not None and not options.keep_sessions and running(paths):
         stop_through_hub(paths, runtime, messages.say)
@@ -75,13 +75,6 @@ def _sessions(options: DownOptions, site: Site, runtime: Runtime) -> None:
     count = count_workloads(site, runtime)
     if count:
         messages.say(f"{messages.go_on(count)}; ./deploy/up finds them again")
-
-
-def _runtime(paths: Paths) -> Runtime | None:
-    try:
-        return Runtime.model_validate_json(paths.runtime.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _site(paths: Paths) -> Site:

@@ -10,8 +10,9 @@ from allotment_hub.host.files import ensure_secret, private_folder, write_privat
 from allotment_hub.host.processes import recall
 from allotment_hub.host.specs import SERVICES
 from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
 
-__all__ = ["SECRETS", "installation_id", "lay_out", "read_secret_text", "running_services"]
+__all__ = ["SECRETS", "installation_id", "lay_out", "read_runtime", "read_secret_text", "running_services"]
 
 SECRETS = ("hub-to-broker", "broker-service", "proxy", "cookie", "admin")
 
@@ -50,6 +51,14 @@ def installation_id(paths: Paths) -> str:
 def running_services(paths: Paths) -> list[str]:
     """Services of an earlier supervisor that still run."""
     return [name for name in SERVICES if recall(paths.runtime.parent / f"{name}.pid") is not None]
+
+
+def read_runtime(paths: Paths) -> Runtime | None:
+    """What the last `up` decided; None when there was none, or another version wrote it."""
+    try:
+        return Runtime.model_validate_json(paths.runtime.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def read_secret_text(paths: Paths, name: str) -> str:

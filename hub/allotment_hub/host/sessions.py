@@ -17,7 +17,7 @@ from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
-__all__ = ["count_workloads", "end_workloads", "stop_through_hub"]
+__all__ = ["count_workloads", "end_workloads", "refuse_other_machine", "stop_through_hub"]
 
 LIMIT_S = 60.0
 
@@ -40,6 +40,25 @@ def stop_through_hub(paths: Paths, runtime: Runtime, say: Callable[[str], None])
 def count_workloads(site: Site, runtime: Runtime) -> int | None:
     """How many sessions the engine has; None when it does not answer."""
     return asyncio.run(_count(_engine(site, runtime)))
+
+
+def refuse_other_machine(site: Site, *, old: Runtime, new: Runtime) -> None:
+    """Sessions of one engine or one set of GPUs would be strangers to another: `HostError` while any run."""
+    if (old.engine, old.gpus) == (new.engine, new.gpus):
+        return
+    count = count_workloads(site, old)
+    if count == 0:
+        return
+    changed = f"engine {new.engine}" if old.engine != new.engine else f"GPUs {new.gpus}"
+    if count is None:
+        raise HostError(
+            f"Sessions may run on the engine {old.engine}, which does not answer; start it, "
+            f"or end them for good with ./deploy/down --purge."
+        )
+    raise HostError(
+        f"{count} session{'s' if count > 1 else ''} of the engine {old.engine} with GPUs {old.gpus} must end "
+        f"before the {changed} can be used: run ./deploy/down first."
+    )
 
 
 def end_workloads(site: Site, runtime: Runtime, say: Callable[[str], None]) -> None:

@@ -19,11 +19,11 @@ from allotment_hub.host.checks import check_data_dir, check_tls
 from allotment_hub.host.connection import Connection, make_password
 from allotment_hub.host.control import running, start_supervisor, stop_services
 from allotment_hub.host.errors import HostError
-from allotment_hub.host.layout import lay_out
+from allotment_hub.host.layout import lay_out, read_runtime
 from allotment_hub.host.lock import Lock
 from allotment_hub.host.options import UpOptions, parse_up
 from allotment_hub.host.prepare import PREFIX, Plan, make_plan
-from allotment_hub.host.sessions import count_workloads, end_workloads, stop_through_hub
+from allotment_hub.host.sessions import count_workloads, end_workloads, refuse_other_machine, stop_through_hub
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import base_env
 from allotment_hub.host.waiting import wait_for_services, wait_for_sessions
@@ -101,6 +101,9 @@ def _start(
     plan = make_plan(options, paths=paths, site=site, catalog=catalog, say=say)
     for note in plan.notes:
         say(note)
+    before = read_runtime(paths)
+    if before is not None:
+        refuse_other_machine(site, old=before, new=plan.runtime)
     plan.save(paths)
     if old is not None and old.code != plan.settings.code:
         folder = back_up(paths, old_code=old.code, now=datetime.now(UTC))
