@@ -12,6 +12,7 @@ from allotment_testing.docker_testbed import running_docker
 from allotment_testing.installation import Installation, wait_until
 
 TEN = {"user_options": {"environment": "minimal", "flavor": "gpu-10gb"}}
+CPU = {"user_options": {"environment": "minimal", "flavor": "cpu"}}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_a_session_has_exactly_its_device_and_outlives_the_hub(
 
 
 def test_a_cpu_session_sees_no_device(engine: Any, installation: Installation) -> None:
-    assert installation.hub("POST", "/users/ann/server").status in (201, 202)
+    assert installation.hub("POST", "/users/ann/server", CPU).status in (201, 202)
     wait_until(lambda: lease_of(installation, "ann"), what="it runs", limit_s=120)
     lease = lease_of(installation, "ann")
     assert lease is not None
