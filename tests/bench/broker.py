@@ -31,7 +31,7 @@ from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.transaction import Transaction
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
-from allotment_spawner.core.inventory import NodeInventory
+from allotment_spawner.core.inventory import NodeInventory, Slice
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import LeaseRequest
 from allotment_testing.agent_process import AgentProcess
@@ -114,7 +114,7 @@ async def _rates(folder: Path, grants: int) -> list[Rate]:
     running = asyncio.ensure_future(broker.run())
     try:
         for flavor, clients in product(("cpu", "gpu-10gb"), CLIENTS):
-            found.append(await _rate(broker, flavor, clients, grants))  # noqa: PERF401 - one after the other
+            found.append(await _rate(broker, flavor, clients, grants))
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -211,20 +211,22 @@ async def _fill(paths: Paths, inventory: NodeInventory, leases: int) -> list[str
                 boot_id=inventory.boot_id,
             )
             if number < len(slices):
-                gpu_uuid, piece = slices[number]
-                device = Device(
-                    gpu_uuid=gpu_uuid,
-                    node=inventory.node,
-                    profile=piece.profile,
-                    start=piece.start,
-                    size=piece.size,
-                    uuid=piece.uuid,
-                )
-                tx.reserve(name, [device])
+                tx.reserve(name, [_device(inventory.node, *slices[number])])
 
     await store.write("fill", work)
     await store.close()
     return names
+
+
+def _device(node: str, gpu_uuid: str, piece: Slice) -> Device:
+    return Device(
+        gpu_uuid=gpu_uuid,
+        node=node,
+        profile=piece.profile,
+        start=piece.start,
+        size=piece.size,
+        uuid=piece.uuid,
+    )
 
 
 def _sessions(stack: ExitStack, names: Sequence[str], installation: str) -> None:
