@@ -76,7 +76,9 @@ def test_a_python_without_venv_is_one_sentence(checkout: Path, monkeypatch: pyte
     monkeypatch.setattr(
         bootstrap.importlib.util, "find_spec", lambda name: None if name == "ensurepip" else found(name)
     )
-    with pytest.raises(bootstrap.Problem, match=r"lacks ensurepip; install it .*apt install python3") as error:
+    with pytest.raises(
+        bootstrap.Problem, match=r"lacks ensurepip; install it .*apt install python3"
+    ) as error:
         bootstrap.install()
     assert "\n" not in str(error.value)
     assert not (checkout / ".venv").exists()
