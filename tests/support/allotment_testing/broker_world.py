@@ -62,6 +62,8 @@ class BrokerWorld:
         self.clock = ManualClock()
         self.hub = MemoryHub()
         self.settle_s = 2.0
+        self.started: dict[int, str] = {}
+        """Process -> the lease whose workload it is."""
         self.engine = MemoryEngine(installation=INSTALLATION, name=engine)
         self.engine.on_removed = self._processes_end
         self.paths.agent_state.mkdir(parents=True, exist_ok=True)

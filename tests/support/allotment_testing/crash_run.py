@@ -30,6 +30,7 @@ OPERATIONS = (
     "cancel",
     "exit",
     "linger",
+    "linger",
     "hub_dies",
     "hub_away",
     "engine_silent",
@@ -106,6 +107,7 @@ class CrashRun:
         assert self.broker is not None
         blind = self.blind
         freed = self.invariants.ended_holders() if blind else set()
+        healthy = self.invariants.healthy()
         if deed.crash is not None:
             self.point.arm(deed.crash)
         await self._survive(self._deed(deed))
@@ -118,7 +120,18 @@ class CrashRun:
             await self.start()
         if blind and self.blind:
             self.invariants.nothing_freed_since(freed)
+        self._nobody_lost_a_session(healthy, deed)
         self.invariants.check()
+
+    def _nobody_lost_a_session(self, before: dict[str, str], deed: Deed) -> None:
+        """What runs and is ready goes on, whatever dies or is silent; only its own person may end it."""
+        running = {one.lease for one in self.world.engine.workloads.values() if one.state == "running"}
+        for lease, user in before.items():
+            mine = user == f"p{deed.person}"
+            ready = self.world.hub.servers.get((user, "")) == "ready"
+            if lease in running and ready and not mine and deed.operation != "reboot":
+                state = self.invariants.state_of(lease)
+                assert state == "active", f"a live session became {state} by {deed.operation}"
 
     async def _survive(self, work: Awaitable[object]) -> None:
         try:

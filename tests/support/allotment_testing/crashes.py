@@ -82,6 +82,26 @@ class Invariants:
         self._check_times(leases)
         self._check_running(leases, devices, {row["lease"] for row in slots})
 
+        self._check_processes({row["lease"] for row in slots})
+
+    def _check_processes(self, holders: set[str]) -> None:
+        """A device is not free while a process of its lease is on it, container or not."""
+        for process in self._world.agent.control.processes():
+            lease = self._world.started.get(process.pid)
+            assert lease is None or lease in holders, "a device was freed under a process"
+
+    def healthy(self) -> dict[str, str]:
+        """Active leases (lease -> person) whose container runs and whose server the hub calls ready."""
+        running = {one.lease for one in self._world.engine.workloads.values() if one.state == "running"}
+        ready = {key for key, state in self._world.hub.servers.items() if state == "ready"}
+        with self._database() as database:
+            rows = database.execute("SELECT id, user, server FROM leases WHERE state = 'active'").fetchall()
+        return {
+            row["id"]: row["user"]
+            for row in rows
+            if row["id"] in running and (row["user"], row["server"]) in ready
+        }
+
     def _check_slots(
         self, leases: dict[str, sqlite3.Row], devices: list[sqlite3.Row], slots: list[sqlite3.Row]
     ) -> None:

@@ -67,6 +67,7 @@ class ProtocolSpawner:
         """Start the container; its process takes the devices that the container was made with."""
         assert self.ref is not None
         self.pid = self.world.engine.start(self.ref)
+        self.world.started[self.pid] = self.lease
         for device in self.world.engine.workloads[self.ref].devices:
             self.world.agent.control.load(device, pid=self.pid)
 
