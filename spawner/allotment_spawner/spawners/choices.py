@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from allotment_spawner.core.errors import BrokerUnavailable
 from allotment_spawner.spawners.broker_client import BrokerClient
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu, plainest
 from allotment_spawner.spawners.options import Choice
@@ -15,16 +16,25 @@ from allotment_spawner.wire import FlavorView
 __all__ = ["choices_for", "hardware", "outcome", "price", "preselected"]
 
 _GIB = 2**30
+_PATIENCE_S = 4.0
 
 
 async def choices_for(broker: BrokerClient, user: str) -> dict[str, Any]:
     """{"flavors": FlavorViews with outcome, tone, hardware and price, "environments", "waiting", "defaults"}.
 
-    `waiting` is how many people are in the queue.
+    `waiting` is how many people are in the queue. Raises `BrokerUnavailable` within seconds: somebody
+    looks at an empty page meanwhile.
     """
-    flavors, environments, waiting = await asyncio.gather(
-        broker.flavors(user), broker.environments(user), _waiting(broker)
-    )
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            flavors, environments, waiting = await asyncio.gather(
+                broker.flavors(user), broker.environments(user), _waiting(broker)
+            )
+    except TimeoutError:
+        raise BrokerUnavailable(
+            "Allotment's broker, which hands out the devices, does not answer.",
+            "Try again in a minute; tell an operator if it stays.",
+        ) from None
     return {
         "flavors": [_flavor(one, waiting) for one in flavors],
         "environments": [one.model_dump(mode="json") for one in environments],
