@@ -69,11 +69,14 @@ class BrokerWorld:
         self.paths.agent_state.mkdir(parents=True, exist_ok=True)
         self._spec = spec
         self.agent = InProcessAgent(self.paths.simulator_state, spec)
+        self.runtime = self._runtime(engine, trust_users)
+
+    def _runtime(self, engine: str, trust_users: bool) -> Runtime:
         image = {"image": "allotment/minimal", "digest": "sha256:0", "available": True}
-        self.runtime = Runtime(
+        return Runtime(
             installation=INSTALLATION,
             engine="local" if engine == "local" else "docker",
-            gpus=spec,
+            gpus=self._spec,
             public_url="http://127.0.0.1:8000",
             hub_api_url="http://127.0.0.1:8081/hub/api",
             broker_host="127.0.0.1",
