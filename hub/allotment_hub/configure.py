@@ -27,6 +27,8 @@ PREFIX = f"/services/{SERVICE}/"
 DAY_S = 86400
 PULL_ALLOWANCE_S = 3600
 TEMPLATES = Path(__file__).parent / "hub_templates"
+SESSION_CONFIG = Path(__file__).parent / "session_config"
+"""Settings of JupyterLab in sessions without an image: no news prompt."""
 
 
 def configure(c: Any, *, paths: Paths) -> None:
@@ -156,12 +158,13 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
     c.JupyterHub.spawner_class = f"allotment-{runtime.engine}"
     if runtime.engine == "docker":
         c.DockerSpawner.client_kwargs = {"base_url": site.docker.socket}
-        c.DockerSpawner.network_name = site.docker.network
+        c.DockerSpawner.network_name = site.docker.network_of(runtime.installation)
         c.DockerSpawner.use_internal_ip = True
         c.GpuDockerSpawner.home = site.docker.home
         c.GpuDockerSpawner.request_devices = runtime.request_devices
     else:
         c.GpuLocalSpawner.args = _local_arguments()
+        c.GpuLocalSpawner.environment = {"JUPYTER_CONFIG_PATH": str(SESSION_CONFIG)}
         c.GpuLocalSpawner.homes_dir = str(paths.homes)
         c.GpuLocalSpawner.logs_dir = str(paths.logs / "sessions")
 

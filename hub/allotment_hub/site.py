@@ -58,7 +58,8 @@ class Policies(_Section):
 
 class DockerSettings(_Section):
     socket: str = "unix:///var/run/docker.sock"
-    network: Name = "allotment"
+    network: Name | None = None
+    """The bridge of this installation's sessions; None is allotment-<installation>."""
     image_prefix: str = "allotment"
     """Images are named PREFIX/ENVIRONMENT:VERSION-VARIANT."""
     variant: Literal["auto", "cpu", "cuda"] = "auto"
@@ -66,6 +67,10 @@ class DockerSettings(_Section):
     """"volume" (one named volume per person) or an absolute path template with {username}."""
     request_devices: Literal["auto", "nvidia", "cdi", "env"] = "auto"
     """How a device is asked for: by what the engine has, or forced; "env" passes variables only."""
+
+    def network_of(self, installation: str) -> str:
+        """One bridge for each installation, so that two on one engine need no agreement."""
+        return self.network or f"allotment-{installation}"
 
 
 class LocalSettings(_Section):

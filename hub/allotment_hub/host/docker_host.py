@@ -111,7 +111,8 @@ class DockerHost:
             raise _silent(error) from None
 
     def _bridge(self, client: Any) -> Bridge:
-        return ensure_bridge(client, name=self._settings.network, installation=self._installation)
+        name = self._settings.network_of(self._installation)
+        return ensure_bridge(client, name=name, installation=self._installation)
 
     def _image(self, client: Any, name: str) -> FoundImage | None:
         for variant in self._variants():
