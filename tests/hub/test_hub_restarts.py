@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from allotment_spawner.core.lease import LeaseState
+from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_testing.fake_broker import FakeBroker
 from allotment_testing.hub_calls import CPU, TEN, ask, gone, processes_of, ready, stop
 from allotment_testing.hub_process import HubProcess, until
@@ -111,6 +111,8 @@ async def test_a_silent_session_can_be_stopped_on_request(hub: HubProcess, broke
 async def test_a_graceful_stop_of_the_hub_keeps_a_place_in_the_queue(
     hub: HubProcess, broker: FakeBroker
 ) -> None:
+    for left in broker.live():
+        broker.end(left, EndReason.ABANDONED)
     for name in ("x1", "x2"):
         await ask(hub, name, TEN)
         await ready(hub, name)

@@ -43,7 +43,8 @@ async def wait_for_answer(workload: Workload, silence: Silence) -> str | None:
     Raises CancelledError when the server was stopped on request meanwhile: the check that called
     has nothing left to decide, and anything it did would hit the person's next server.
     """
-    waited = 0.0
+    clock = asyncio.get_running_loop().time
+    patient_until: float | None = clock() + silence.patience_s
     url: str | None = None
     while silence.wanted():
         try:
@@ -55,8 +56,8 @@ async def wait_for_answer(workload: Workload, silence: Silence) -> str | None:
         except Refusal as refusal:
             _log.info("cannot look at %s: %s", workload.engine_ref, refusal.code)
         await asyncio.sleep(_LOOK_EVERY_S)
-        waited += _LOOK_EVERY_S
-        if waited >= silence.patience_s > waited - _LOOK_EVERY_S:
+        if patient_until is not None and clock() >= patient_until:
+            patient_until = None
             _log.warning("%s is silent; it is left running", workload.engine_ref)
             silence.bear(url)
     raise asyncio.CancelledError
