@@ -13,9 +13,13 @@ __all__ = ["CrashOrders", "crashing_environment"]
 _HOOK = Path(__file__).resolve().parents[1] / "crash_hook"
 
 
-def crashing_environment(folder: Path) -> dict[str, str]:
-    """What the services of an installation below `folder` need to be struck."""
-    return {"PYTHONPATH": str(_HOOK), "TESTS_CRASH_ORDER": str(folder / "order.json")}
+def crashing_environment(folder: Path, *, engine: str | None = None) -> dict[str, str]:
+    """What the services of an installation below `folder` need to be struck.
+
+    `engine` is the Docker engine's address, for the victim "container".
+    """
+    told = {"PYTHONPATH": str(_HOOK), "TESTS_CRASH_ORDER": str(folder / "order.json")}
+    return told if engine is None else told | {"TESTS_CRASH_ENGINE": engine}
 
 
 class CrashOrders:

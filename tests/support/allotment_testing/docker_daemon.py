@@ -59,7 +59,7 @@ class DockerDaemon:
         # from the folder's name, so that what a killed test run left can be found again
         self.name = f"allotment-test-{folder.name}"
         self._networking = networking
-        self._live_restore = live_restore
+        self.live_restore = live_restore
         self._nvidia = nvidia
         self._tcp_port = tcp_port
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,7 +154,7 @@ class DockerDaemon:
             f"--config-file={self.folder / 'daemon.json'}",
             "--shutdown-timeout=2",
         ]
-        if self._live_restore:
+        if self.live_restore:
             argv.append("--live-restore")
         if self._tcp_port is not None:
             argv.append(f"--host=tcp://0.0.0.0:{self._tcp_port}")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sqlite3
 import time
-from pathlib import Path
 from typing import Any
 
 from allotment_hub.host.probes import request
 
 from allotment_testing.installation import Installation, wait_until
+from allotment_testing.workloads import LocalProcesses, Workloads
 
 __all__ = ["RESTART_LIMIT_S", "Session", "slots_taken"]
 
@@ -31,9 +29,19 @@ def slots_taken(installation: Installation) -> int:
 class Session:
     """One server of the demo account, asked for and watched through the public address."""
 
-    def __init__(self, *, installation: Installation, server: str = "", user: str = "demo") -> None:
+    def __init__(
+        self,
+        *,
+        installation: Installation,
+        server: str = "",
+        user: str = "demo",
+        environment: str = "minimal",
+        workloads: Workloads | None = None,
+    ) -> None:
         self._at = installation
+        self._workloads = workloads or LocalProcesses(installation=installation)
         self._user = user
+        self._environment = environment
         self._server = server
         self._path = f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"
 
@@ -47,7 +55,7 @@ class Session:
 
     def ask(self, flavor: str) -> None:
         """Ask the hub to start it; a crash may eat the answer."""
-        options = {"user_options": {"environment": "minimal", "flavor": flavor}}
+        options = {"user_options": {"environment": self._environment, "flavor": flavor}}
         self._at.hub("POST", self._path, options, timeout_s=15)
 
     def ask_to_stop(self) -> None:
@@ -93,23 +101,11 @@ class Session:
         return request(f"{self.url}api/status", token=self.token).ok
 
     def kill_workload(self) -> None:
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._workloads.kill(self._user, self._server)
 
-    def pids(self) -> list[int]:
-        """Processes of this server on this machine."""
-        marks = {
-            f"ALLOTMENT_INSTALLATION={self._at.runtime.installation}".encode(),
-            f"ALLOTMENT_USER={self._user}".encode(),
-            f"ALLOTMENT_SERVER={self._server}".encode(),
-        }
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if marks <= set((entry / "environ").read_bytes().split(b"\0")):
-                    found.append(int(entry.name))
-        return found
+    def refs(self) -> list[str]:
+        """Processes or containers of this server on this machine."""
+        return self._workloads.refs(self._user, self._server)
 
     def _services_ready(self) -> bool:
         return all(self._at.ready(name) for name in SERVICES)
@@ -134,9 +130,9 @@ class Session:
             return False
         state = None if lease is None else lease["state"]
         if model.get("ready"):
-            return state == "active" and bool(self.pids())
+            return state == "active" and bool(self.refs())
         gone = not model.get("pending") and state in (None, "ended")
-        return gone and not self.pids()
+        return gone and not self.refs()
 
     def _start_once(self, flavor: str) -> bool:
         model, lease = self._model(), self.newest()
@@ -155,7 +151,7 @@ class Session:
             self.ask_to_stop()
             return False
         lease = self.newest()
-        return (lease is None or lease["state"] == "ended") and not self.pids()
+        return (lease is None or lease["state"] == "ended") and not self.refs()
 
     @staticmethod
     def _until(done: Any, what: str) -> None:

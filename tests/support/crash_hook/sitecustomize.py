@@ -38,6 +38,9 @@ def _strike(order: Path, service: str, step: str) -> None:
     except FileNotFoundError:
         return
     for victim in sorted(told["victims"], key=lambda name: name == service):
+        if victim == "container":
+            _remove_containers(_installation(order.parent / "data" / "run"))
+            continue
         for pid in _pids(order.parent / "data" / "run", victim, service):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -47,10 +50,24 @@ def _pids(run: Path, victim: str, service: str) -> list[int]:
     if victim == service:
         return [os.getpid()]
     if victim == "workload":
-        installation = json.loads((run / "runtime.json").read_text(encoding="utf-8"))["installation"]
-        return _workloads(f"ALLOTMENT_INSTALLATION={installation}".encode())
+        return _workloads(f"ALLOTMENT_INSTALLATION={_installation(run)}".encode())
     state = json.loads((run / "supervisor.json").read_text(encoding="utf-8"))
     return [int(state["services"][victim]["pid"])]
+
+
+def _installation(run: Path) -> str:
+    return str(json.loads((run / "runtime.json").read_text(encoding="utf-8"))["installation"])
+
+
+def _remove_containers(installation: str) -> None:
+    """Killed and taken away by somebody else, whatever state they are in."""
+    import docker  # noqa: PLC0415
+
+    with contextlib.closing(docker.APIClient(os.environ["TESTS_CRASH_ENGINE"], version="1.41")) as client:
+        label = f"allotment.installation={installation}"
+        for entry in client.containers(all=True, filters={"label": [label]}):
+            with contextlib.suppress(docker.errors.NotFound):
+                client.remove_container(entry["Id"], force=True)
 
 
 def _workloads(mark: bytes) -> list[int]:
