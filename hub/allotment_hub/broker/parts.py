@@ -124,6 +124,7 @@ class Parts:
             observations=self.seen,
             granting=self.granting,
             waiters=self.waiters,
+            clock=self.clock,
             on_step=self.on_step,
         )
 

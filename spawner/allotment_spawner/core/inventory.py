@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Gpu", "GpuProcess", "NodeInventory", "Profile", "Slice"]
+__all__ = ["Gpu", "GpuProcess", "NodeInventory", "Profile", "Slice", "contradiction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +79,22 @@ class NodeInventory:
     simulated: bool
     driver_version: str | None
     gpus: tuple[Gpu, ...]
+
+
+def contradiction(found: NodeInventory) -> str | None:
+    """What cannot be in this inventory, in words; None for one that can be believed.
+
+    Devices are told apart by UUID and place, so one that is there twice or outside of its axis makes
+    every conclusion wrong.
+    """
+    uuids = [gpu.uuid for gpu in found.gpus]
+    uuids += [piece.uuid for gpu in found.gpus for piece in gpu.slices if piece.uuid is not None]
+    if len(set(uuids)) < len(uuids):
+        return "one device is there twice"
+    for gpu in found.gpus:
+        places = [(piece.profile, piece.start) for piece in gpu.slices]
+        if len(set(places)) < len(places):
+            return f"two slices of GPU {gpu.index} are at the same place"
+        if any(one.start < 0 or one.size < 1 or one.start + one.size > gpu.axis for one in gpu.slices):
+            return f"a slice of GPU {gpu.index} lies outside of it"
+    return None

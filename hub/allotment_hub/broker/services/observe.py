@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from allotment_spawner.core.errors import AgentUnavailable, EngineUnavailable, Refusal
-from allotment_spawner.core.inventory import NodeInventory
+from allotment_spawner.core.inventory import NodeInventory, contradiction
 from allotment_spawner.engines.base import Engine, Workload
 from allotment_spawner.gpu.client import Agent
 
@@ -68,6 +68,11 @@ class Observations:
                 found = await self._agent.inventory()
         except (AgentUnavailable, TimeoutError) as error:
             self.agent_problem = _sentence(error, "The agent did not answer in time.")
+            self.version += 1
+            return
+        nonsense = contradiction(found)
+        if nonsense is not None:
+            self.agent_problem = f"The agent says what cannot be: {nonsense}."
             self.version += 1
             return
         if found != self.inventory or self.agent_problem is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from allotment_spawner.core.errors import AgentUnavailable, DeviceBusy
+from allotment_spawner.core.errors import Refusal
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.services.cutting import Cutting
@@ -85,7 +85,7 @@ class Upkeep:
                     self._on_step("layout.before")
                     await self._agent.ensure_slice(gpu_uuid, name, start)
                     self._on_step("layout.after")
-        except (AgentUnavailable, DeviceBusy) as refusal:
+        except Refusal as refusal:
             self._seen.trouble(gpu_uuid, refusal.sentence)
         await self._seen.look_at_agent()
 
