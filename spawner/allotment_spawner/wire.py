@@ -23,11 +23,16 @@ __all__ = [
     "LeaseRequest",
     "LeaseView",
     "Money",
+    "Name",
     "Problem",
 ]
 
 Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+
+
+Name = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Anything a hub may call a person or a server; no control characters (a NUL ends PostgreSQL's text)."""
 
 
 class _Frozen(BaseModel):
@@ -37,8 +42,8 @@ class _Frozen(BaseModel):
 class LeaseRequest(_Frozen):
     """Body of `POST leases`; header `Idempotency-Key` is one uuid per start()."""
 
-    user: Annotated[str, Field(min_length=1, max_length=255)]
-    server: Annotated[str, Field(max_length=255)] = ""
+    user: Annotated[Name, Field(min_length=1)]
+    server: Name = ""
     environment: Word
     flavor: Word
 
@@ -129,7 +134,7 @@ class LeaseEvent(_Frozen):
 class Confirm(_Frozen):
     """Body of `PUT leases/{id}/confirm`: the made but not yet started container or gated process."""
 
-    engine_ref: Annotated[str, Field(min_length=1, max_length=255)]
+    engine_ref: Annotated[Name, Field(min_length=1)]
 
 
 class Activate(_Frozen):

@@ -126,7 +126,9 @@ class Admission:
         if total:
             return None
         answer = place(request, snapshot, Demand.uniform())
-        return answer.sentence if isinstance(answer, NoRoom) else None
+        if not isinstance(answer, NoRoom) or (self._situation.troubled and not answer.never):
+            return None
+        return answer.sentence
 
     def check_count(self, live: int) -> None:
         limit = self._site.policies.sessions_per_person

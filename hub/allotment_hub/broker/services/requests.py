@@ -70,7 +70,8 @@ def enter(tx: Transaction, entry: Entry, *, catalog: Catalog, check_count: Calla
     body, now = entry.body, entry.now
     old = tx.live_of(body.user, body.server)
     if old is not None and _may_take_over(old, body):
-        values: dict[str, Any] = {"attempt": entry.attempt}
+        # the person may have lost a group since the older attempt
+        values: dict[str, Any] = {"attempt": entry.attempt, "pools": entry.pools}
         if old.state is LeaseState.GRANTED:
             # the older attempt's time must not run against the newer one
             values["deadline_at"] = now + timedelta(seconds=entry.grant_deadline_s)
@@ -128,5 +129,5 @@ def _new(entry: Entry, catalog: Catalog) -> dict[str, Any]:
         "attempt": entry.attempt,
         "price_per_hour": catalog.flavors[body.flavor].price_per_hour,
         "created_at": entry.now,
-        "pools": None if entry.pools is None else sorted(entry.pools),
+        "pools": entry.pools,
     }

@@ -45,6 +45,11 @@ class Situation:
         return self._seen.inventory is not None
 
     @property
+    def troubled(self) -> bool:
+        """Whether a GPU is left alone for a moment, because changing it just failed."""
+        return bool(self._seen.troubles())
+
+    @property
     def boot_id(self) -> str | None:
         return None if self._seen.inventory is None else self._seen.inventory.boot_id
 

@@ -22,8 +22,14 @@ _UNENDED = (*_LIVE, LeaseState.ENDING.value)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Enum members as their words: psycopg would write an enum's name."""
-    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+    """Enum members as their words (psycopg would write an enum's name), sets as sorted lists."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, StrEnum):
+            return value.value
+        return sorted(value) if isinstance(value, frozenset) else value
+
+    return {name: plain(value) for name, value in values.items()}
 
 
 class SlotTaken(Exception):
@@ -85,7 +91,7 @@ class Transaction:
         return found
 
     def set_lease(self, lease_id: str, **values: Any) -> Lease:
-        """Write these columns (not `pools`). The lease must exist."""
+        """Write these columns. The lease must exist."""
         known = self._known(lease_id, **values)
         self._connection.execute(update(leases).where(leases.c.id == lease_id).values(**_plain(values)))
         return known
