@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import string
 
 __all__ = [
@@ -21,6 +22,10 @@ LABEL_USER = "allotment.user"
 LABEL_SERVER = "allotment.server"
 LABEL_DEVICES = "allotment.devices"
 LABEL_LEASE = "allotment.lease"
+
+_LONGEST = 100
+"""Characters of a safe name: two of them and a prefix are one file name (255 bytes)."""
+_DIGEST = 32
 
 _PLAIN = frozenset(string.ascii_lowercase + string.digits + "-")
 
@@ -45,13 +50,18 @@ def safe_name(user: str) -> str:
     """A person's name as one path part or volume name; different names stay different.
 
     a-z, 0-9 and inner hyphens stay; every other byte becomes `_xx`. So "..", "/" and capitals
-    (a disk may ignore case) can neither leave a folder nor meet another person's.
+    (a disk may ignore case) can neither leave a folder nor meet another person's. What becomes too
+    long for a file name ends in `__` (found in no other name) and a digest of the whole.
     """
     out = "".join(
         character if character in _PLAIN else "".join(f"_{byte:02x}" for byte in character.encode())
         for character in user
     )
-    return "_2d" + out[1:] if out.startswith("-") else out
+    out = "_2d" + out[1:] if out.startswith("-") else out
+    if len(out) <= _LONGEST:
+        return out
+    digest = hashlib.sha256(user.encode()).hexdigest()[:_DIGEST]
+    return f"{out[: _LONGEST - _DIGEST - 2]}__{digest}"
 
 
 def home_volume_name(installation: str, user: str) -> str:

@@ -25,7 +25,7 @@ from allotment_spawner.spawners.mixin import GpuSpawnerMixin
 from allotment_spawner.spawners.session import Session
 from allotment_spawner.wire import Launch
 
-__all__ = ["GpuLocalSpawner"]
+__all__ = ["GpuLocalSpawner", "log_name"]
 
 _PROC = Path("/proc")
 
@@ -121,12 +121,16 @@ class GpuLocalSpawner(GpuSpawnerMixin, SimpleLocalProcessSpawner):
         """A new file that only this Unix user can read; the last session's is kept beside it."""
         folder = Path(self.logs_dir)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = safe_name(self.user.name) + (f"--{safe_name(self.name)}" if self.name else "")
-        log = folder / f"{name}.log"
+        log = folder / log_name(self.user.name, self.name)
         if log.exists():
-            log.replace(folder / f"{name}.log.1")
+            log.replace(log.with_name(f"{log.name}.1"))
         log.touch(mode=0o600)
         return log
+
+
+def log_name(user: str, server: str) -> str:
+    """One file for each server: a safe name holds no dot, so no person's name reads as another's server."""
+    return safe_name(user) + (f".{safe_name(server)}" if server else "") + ".log"
 
 
 def _first(seen: Observed) -> Process | None:
