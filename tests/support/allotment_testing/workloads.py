@@ -107,25 +107,22 @@ class Containers:
 
 
 def prepared_installation(
-    daemon: DockerDaemon, *, gpus: str = "sim:1xA100-80GB:mig", network: str = "allotment"
+    daemon: DockerDaemon, *, gpus: str = "sim:1xA100-80GB:mig", network: str | None = None
 ) -> Installation:
     """Ready for its first `up`, on this engine, with simulated devices asked for as real ones are."""
     made = Installation(gpus=gpus, engine="docker")
     # what `up` makes of an empty folder, with one thing changed: which engine
     made.paths.site.parent.mkdir(parents=True)
     made.paths.runtime.parent.mkdir()
-    made.paths.site.write_text(
-        f"docker: {{socket: '{daemon.base_url}', network: {network}, request_devices: nvidia}}\n"
-    )
+    named = "" if network is None else f", network: {network}"
+    made.paths.site.write_text(f"docker: {{socket: '{daemon.base_url}', request_devices: nvidia{named}}}\n")
     return made
 
 
 @contextlib.contextmanager
-def docker_installation(
-    daemon: DockerDaemon, *, network: str = "allotment", crashing: bool = False
-) -> Iterator[Installation]:
+def docker_installation(daemon: DockerDaemon, *, crashing: bool = False) -> Iterator[Installation]:
     """A running installation with one simulated A100-80GB; if `crashing`, its services take crash orders."""
-    made = prepared_installation(daemon, network=network)
+    made = prepared_installation(daemon)
     if crashing:
         made.env |= crashing_environment(made.folder, engine=daemon.base_url)
     try:
