@@ -7,8 +7,9 @@ import asyncio
 import logging
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from allotment_hub.broker.token_answers import TokenAnswers
 from allotment_hub.config_loading import ConfigError
 from allotment_hub.dashboard.render import Pages
 
-__all__ = ["build_context", "engines_for", "main", "serve"]
+__all__ = ["build_context", "engines_for", "main", "serve", "steady"]
 
 Clock = Callable[[], datetime]
 _log = logging.getLogger(__name__)
@@ -61,6 +62,12 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+def steady() -> datetime:
+    """For what this process alone remembers: a clock that is set back must not keep a revoked token alive.
+    No time of day; only differences mean something."""
+    return datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=time.monotonic())
+
+
 async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -> int:
     """Serve until a signal. Health answers at once; everything else after the first reconcile."""
     hub = HubClient(api_url=settings.runtime.hub_api_url, token=settings.service_token)
@@ -74,7 +81,7 @@ async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -
         hub=hub,
         clock=clock,
     )
-    context = build_context(settings, broker=broker, hub=hub, clock=clock)
+    context = build_context(settings, broker=broker, hub=hub, clock=steady)
     server = Server(create_app(context), streams=context.streams)
     web = asyncio.ensure_future(server.serve(sockets=[listening]))
     work = asyncio.ensure_future(_work(broker, context))

@@ -52,7 +52,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """The grant's deadline moves on."""
+    """The deadline moves on; or back, when the clock was set back and it lies further off than any may."""
 
     deadline_at: datetime
 
@@ -77,7 +77,8 @@ def needs_hub(lease: Lease, seen: Seen, policies: Policies) -> bool:
         return False
     if lease.confirmed_at is None:
         return lease.deadline_at - seen.now < timedelta(seconds=policies.grant_deadline_s) / 2
-    return seen.now - lease.confirmed_at > timedelta(seconds=_ASK_AFTER_CONFIRM_S)
+    # a confirm that is still to come was made before the clock was set back
+    return not timedelta(0) <= seen.now - lease.confirmed_at <= timedelta(seconds=_ASK_AFTER_CONFIRM_S)
 
 
 def decide_queued(
@@ -96,6 +97,10 @@ def decide_granted(lease: Lease, seen: Seen, policies: Policies) -> Action:
     """The grant's deadline does not run while the hub says spawning or cannot be asked; the limit from
     confirm to active always does, but a silent hub or engine is never taken for a failed start."""
     assert lease.deadline_at is not None
+    limit_s = policies.grant_deadline_s if lease.confirmed_at is None else policies.start_limit_s
+    latest = seen.now + timedelta(seconds=limit_s)
+    if lease.deadline_at > latest:
+        return Extend(latest)
     if lease.confirmed_at is None:
         if not needs_hub(lease, seen, policies):
             return Keep()

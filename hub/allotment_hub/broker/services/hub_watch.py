@@ -36,7 +36,8 @@ class HubWatch:
         due = [
             lease
             for lease in leases
-            if lease.id in self._absent or now - self._asked.get(lease.id, lease.created_at) >= every
+            if lease.id in self._absent
+            or not _within(now, self._asked.get(lease.id, lease.created_at), every)
         ]
         return sorted(due, key=lambda lease: self._asked.get(lease.id, lease.created_at))[:100]
 
@@ -60,7 +61,7 @@ class HubWatch:
         now = self._clock()
         for lease_id, answer in answers.items():
             if answer == "absent":
-                self._absent.setdefault(lease_id, now)
+                self._absent[lease_id] = min(now, self._absent.get(lease_id, now))
             else:
                 self._absent.pop(lease_id, None)
             if answer != "unknown":
@@ -76,3 +77,8 @@ class HubWatch:
         for book in (self._asked, self._absent):
             for lease_id in [known for known in book if known not in lease_ids]:
                 del book[lease_id]
+
+
+def _within(now: datetime, then: datetime, span: timedelta) -> bool:
+    """A moment that is still to come is none to wait for: the clock was set back."""
+    return timedelta(0) <= now - then < span

@@ -92,7 +92,8 @@ class Observations:
 
     def troubles(self) -> dict[str, str]:
         now = self._clock()
-        for gpu_uuid in [uuid for uuid, (_, until) in self._troubles.items() if until <= now]:
+        latest = now + timedelta(seconds=_TROUBLE_S)  # further off when the clock was set back
+        for gpu_uuid in [uuid for uuid, (_, until) in self._troubles.items() if not now < until <= latest]:
             del self._troubles[gpu_uuid]
             self.version += 1
         return {uuid: sentence for uuid, (sentence, _) in self._troubles.items()}

@@ -90,7 +90,8 @@ class Stopping:
         """The hub removes its own workload first; what it forgot or failed to stop we stop a little later."""
         now = self._clock()
         patience = timedelta(seconds=_HUB_STOPS_S if lease.end_reason in _BY_HUB else 0)
-        if lease.ending_at is not None and now - lease.ending_at < patience:
+        # an end that is still to come was written before the clock was set back: no patience for that
+        if lease.ending_at is not None and timedelta(0) <= now - lease.ending_at < patience:
             return
         for workload in workloads:
             self.stop(workload.engine_ref)
