@@ -57,6 +57,8 @@ def test_a_bridge_elsewhere_is_not_reachable() -> None:
 
 
 def test_the_nvidia_driver_is_found_by_trying(client: Any, daemon: tuple[DockerDaemon, bool]) -> None:
+    # what a killed `up` left is no hindrance
+    client.create_container(BASE_IMAGE, command=["true"], name=f"allotment-probe-{OURS}")
     assert has_nvidia_driver(client, image=BASE_IMAGE, installation=OURS) is daemon[1]
     assert client.containers(all=True) == []
 

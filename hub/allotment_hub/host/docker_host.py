@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from allotment_spawner.core.errors import EngineUnavailable
-from allotment_spawner.engines.docker_setup import Bridge, engine_facts, ensure_bridge, is_reachable
+from allotment_spawner.engines.docker_setup import (
+    Bridge,
+    engine_facts,
+    ensure_bridge,
+    has_nvidia_driver,
+    is_reachable,
+)
 from allotment_spawner.engines.firewall import (
     Firewall,
     FirewallError,
@@ -16,6 +23,7 @@ from allotment_spawner.engines.firewall import (
     firewall_rules,
     run_iptables,
 )
+from allotment_spawner.gpu.cdi import names_by_uuid
 from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
@@ -66,16 +74,34 @@ class DockerHost:
             )
         return bridge
 
-    def request_devices(self) -> Literal["nvidia", "cdi", "env"]:
-        """What the engine has: CDI where it reads the entries that the agent (as root) writes, else
-        NVIDIA's driver. Simulated devices exist in neither, so they are only named in the environment.
+    def request_devices(self, image: str) -> Literal["nvidia", "cdi", "env"]:
+        """What the engine has: CDI where it reads the entries that the agent (as root) writes beside
+        NVIDIA's, else NVIDIA's driver, tried with `image`. Simulated devices exist in neither, so they are
+        only named in the environment; real ones would not be there at all: `DockerProblem`.
         """
-        if self._settings.request_devices != "auto":
-            return self._settings.request_devices
+        wanted = self._settings.request_devices
         if not self._real_gpus:
-            return "env"
+            return "env" if wanted == "auto" else wanted
+        if wanted == "env":
+            raise DockerProblem(
+                "site.yaml says docker.request_devices: env, which gives containers no real GPU; "
+                "set it to auto, or take no GPUs: ./deploy/up --gpus none."
+            )
+        if wanted != "auto":
+            return wanted
+        if self._reads_cdi():
+            return "cdi"
+        if self._ask(lambda client: has_nvidia_driver(client, image=image, installation=self._installation)):
+            return "nvidia"
+        raise DockerProblem(
+            "Docker can give containers no GPU: it has no nvidia driver and reads no CDI file of NVIDIA's; "
+            "install the NVIDIA Container Toolkit, run `nvidia-ctk runtime configure --runtime=docker` and "
+            "restart Docker, or take no GPUs: ./deploy/up --gpus none."
+        )
+
+    def _reads_cdi(self) -> bool:
         folders = self._ask(engine_facts).cdi_folders
-        return "cdi" if os.geteuid() == 0 and CDI_FOLDER in folders else "nvidia"
+        return os.geteuid() == 0 and CDI_FOLDER in folders and names_by_uuid([Path(one) for one in folders])
 
     def firewall(self, *, ports: tuple[int, ...]) -> tuple[Firewall, FirewallRules]:
         """The rules for our network; `ports` are the hub's, the broker's and the proxy's."""

@@ -41,9 +41,9 @@ def choose_engine(
     if options.engine != "local":
         try:
             images = docker.images(list(descriptions))
-            _require_image(images)
+            image = _any_image(images)
             gateway = docker.bridge().gateway
-            request = docker.request_devices()
+            request = docker.request_devices(image.digest)
         except DockerProblem as problem:
             if options.engine == "docker":
                 raise HostError(str(problem)) from None
@@ -70,7 +70,8 @@ def choose_engine(
     )
 
 
-def _require_image(images: Mapping[str, FoundImage | None]) -> None:
-    if not any(images.values()):
-        names = " ".join(images)
-        raise DockerProblem(f"Docker has none of the images yet; run images/build {names}.")
+def _any_image(images: Mapping[str, FoundImage | None]) -> FoundImage:
+    for image in images.values():
+        if image is not None:
+            return image
+    raise DockerProblem(f"Docker has none of the images yet; run images/build {' '.join(images)}.")

@@ -113,7 +113,13 @@ def is_reachable(bridge: Bridge) -> bool:
 def has_nvidia_driver(client: Any, *, image: str, installation: str) -> bool:
     """Whether the engine has a driver for nvidia device requests. No list of the engine's tells, so a
     container is made with a device that cannot exist: only without a driver does the engine say so.
+
+    Its name is always the same, so that one which a killed `up` left is taken away by the next; it bears
+    no label of ours, so that nobody takes it for a session.
     """
+    name = f"allotment-probe-{installation}"
+    with contextlib.suppress(NotFound):
+        client.remove_container(name, force=True)
     host_config = client.create_host_config(
         network_mode="none",
         device_requests=[{"driver": "nvidia", "device_ids": ["probe"], "capabilities": [["gpu"]]}],
@@ -123,7 +129,7 @@ def has_nvidia_driver(client: Any, *, image: str, installation: str) -> bool:
         command=["true"],
         entrypoint=[],
         host_config=host_config,
-        labels={LABEL_INSTALLATION: installation},
+        name=name,
     )
     try:
         client.start(made["Id"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["CdiDevice", "CdiEntries", "capability_minors"]
+__all__ = ["CdiDevice", "CdiEntries", "capability_minors", "names_by_uuid"]
 
 KIND = "nvidia.com/gpu"
 _PREFIX = "allotment-"
@@ -101,7 +101,7 @@ class CdiEntries:
         return self._folder / f"{_PREFIX}{re.sub(r'[^A-Za-z0-9-]', '_', uuid)}.json"
 
     def _content(self, device: CdiDevice) -> dict[str, Any]:
-        base = self._base()
+        base = _base_in(self._bases)
         instance, compute = capability_minors(device, self._capabilities)
         nodes = [
             f"/dev/nvidia{device.gpu_minor}",
@@ -119,14 +119,6 @@ class CdiEntries:
             "containerEdits": shared,
         }
 
-    def _base(self) -> dict[str, Any]:
-        for folder in self._bases:
-            for name in ("nvidia.yaml", "nvidia.yml", "nvidia.json"):
-                content = _read(folder / name)
-                if content.get("kind") == KIND:
-                    return content
-        return {}
-
     def _named_elsewhere(self, uuid: str) -> bool:
         for path in (*self._folder.glob("*.yaml"), *self._folder.glob("*.yml"), *self._folder.glob("*.json")):
             if path == self._path(uuid):
@@ -136,6 +128,26 @@ class CdiEntries:
             if any(isinstance(d, dict) and d.get("name") == uuid for d in devices or ()):
                 return True
         return False
+
+
+def names_by_uuid(folders: Sequence[Path]) -> bool:
+    """Whether nvidia-ctk's file stands in one of these folders, so that entries of ours can be completed
+    by it, and gives cards (if it names any) by UUID, as leases do."""
+    devices = _base_in(folders).get("devices")
+    if not isinstance(devices, list):
+        return False
+    names = {str(one.get("name")) for one in devices if isinstance(one, dict)} - {"all"}
+    return not names or any(name.startswith(("GPU-", "MIG-")) for name in names)
+
+
+def _base_in(folders: Sequence[Path]) -> dict[str, Any]:
+    """The file that nvidia-ctk writes; empty when there is none."""
+    for folder in folders:
+        for name in ("nvidia.yaml", "nvidia.yml", "nvidia.json"):
+            content = _read(folder / name)
+            if content.get("kind") == KIND:
+                return content
+    return {}
 
 
 def _read(path: Path) -> dict[str, Any]:
