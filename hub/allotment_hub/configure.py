@@ -152,7 +152,8 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
     c.GpuSpawnerMixin.wait_limit = float(limits.wait_limit_s)
     c.GpuSpawnerMixin.ready_limit = limits.start_limit_s * 0.8  # before the broker's own limit
     c.GpuSpawnerMixin.stop_grace = float(limits.stop_grace_s)
-    c.Spawner.http_timeout = 60
+    # start() returns only once the server has answered; one that dies right then is noticed by this alone
+    c.Spawner.http_timeout = 20
     c.Spawner.disable_user_config = True
     c.Spawner.default_url = "/lab"
     c.JupyterHub.spawner_class = f"allotment-{runtime.engine}"

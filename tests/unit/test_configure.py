@@ -49,6 +49,8 @@ def test_the_broker_limits_not_the_hub(tmp_path: Path) -> None:
     c = configured(tmp_path)
     assert (c.JupyterHub.concurrent_spawn_limit, c.JupyterHub.active_server_limit) == (0, 0)
     assert c.Spawner.start_timeout > c.GpuSpawnerMixin.wait_limit + c.GpuSpawnerMixin.ready_limit
+    # a server that died after its first answer must not keep its person waiting for a minute
+    assert c.Spawner.http_timeout <= 30
 
 
 def test_roles_are_the_least(tmp_path: Path) -> None:
