@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["Process", "pids", "pids_by_container", "read_process", "send_signal"]
 
+_KERNEL_THREAD = 0x00200000
+_LOOKS = 25
+_LOOK_AGAIN_S = 0.002
 _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -40,15 +44,12 @@ def read_process(proc: Path, pid: int, *, uid: int) -> Process | None:
     try:
         if folder.stat().st_uid != uid:
             return None
-        stat = (folder / "stat").read_bytes()
-        environ = (folder / "environ").read_bytes()
-        cmdline = (folder / "cmdline").read_bytes()
+        read = _read_whole(folder)
     except OSError:
         return None
-    # the command's name stands in brackets and may hold spaces and brackets itself
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    if fields[0] in {b"Z", b"X"}:
+    if read is None:
         return None
+    fields, environ, cmdline = read
     return Process(
         pid=pid,
         parent=int(fields[1]),
@@ -57,6 +58,30 @@ def read_process(proc: Path, pid: int, *, uid: int) -> Process | None:
         env=_environment(environ),
         argv=tuple(part.decode(errors="replace") for part in cmdline.split(b"\0")[:-1]),
     )
+
+
+def _fields(folder: Path) -> list[bytes]:
+    """`stat` from the state on: the command's name stands in brackets and may hold spaces and brackets."""
+    stat = (folder / "stat").read_bytes()
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _read_whole(folder: Path) -> tuple[list[bytes], bytes, bytes] | None:
+    """(`_fields`, environ, cmdline); None for a zombie.
+
+    While a process becomes another program (exec) the kernel shows an empty environ and cmdline: looked
+    at again, for one that is taken for gone there would lose its device. `env -i` empties only the first.
+    """
+    for number in range(_LOOKS):
+        fields = _fields(folder)
+        if fields[0] in {b"Z", b"X"}:
+            return None
+        environ = (folder / "environ").read_bytes()
+        cmdline = (folder / "cmdline").read_bytes()
+        if environ or (cmdline and number) or int(fields[6]) & _KERNEL_THREAD:
+            break
+        time.sleep(_LOOK_AGAIN_S)
+    return fields, environ, cmdline
 
 
 def pids_by_container(proc: Path) -> dict[str, list[int]]:
@@ -95,10 +120,9 @@ def send_signal(proc: Path, process: Process, number: signal.Signals) -> None:
 
 def _started(proc: Path, pid: int) -> int | None:
     try:
-        stat = (proc / str(pid) / "stat").read_bytes()
+        return int(_fields(proc / str(pid))[19])
     except OSError:
         return None
-    return int(stat[stat.rindex(b")") + 2 :].split()[19])
 
 
 def _environment(raw: bytes) -> dict[str, str]:
