@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
-from allotment_spawner.core.errors import BadOptions
 from allotment_spawner.wire import Activate, Confirm, LeaseReply, LeaseRequest
 from fastapi import APIRouter
 
@@ -15,14 +11,11 @@ from allotment_hub.broker.routes.parameters import LeaseId, RequiredAttempt
 __all__ = ["router"]
 
 router = APIRouter(prefix="/leases", tags=["leases (hub only)"], responses=PROBLEMS)
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @router.post("", status_code=201, dependencies=[ONLY_THE_HUB])
 async def request_lease(context: Ctx, body: LeaseRequest, attempt: RequiredAttempt) -> LeaseReply:
     """A session's lease, queued or granted; the same attempt again gets the same answer."""
-    if _UNPRINTABLE.search(body.user + body.server):
-        raise BadOptions("A name holds characters that no name may hold.", "Use the names of the hub.")
     return await context.leases.request(attempt=attempt, body=body)
 
 
@@ -38,8 +31,6 @@ async def confirm_lease(
     context: Ctx, caller: ActAs, lease_id: LeaseId, body: Confirm, attempt: RequiredAttempt
 ) -> LeaseReply:
     """The fence: only after this answer may the made workload be started."""
-    if _UNPRINTABLE.search(body.engine_ref):
-        raise BadOptions("The engine's reference holds control characters.", "Send the container's name.")
     await check_may_see(context, caller, lease_id)
     return await context.leases.confirm(lease_id=lease_id, attempt=attempt, body=body)
 
