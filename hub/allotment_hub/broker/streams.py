@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import TooManyStreams
@@ -25,9 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class EventStream(StreamingResponse):
-    """For OpenAPI: the media type of a route that streams."""
+    """A stream that calls `over` when it has ended (it may be called twice), also when its client left before
+    it began."""
 
     media_type = "text/event-stream"
+    over: Callable[[], None] = staticmethod(lambda: None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.over()
 
 
 class Streams:
@@ -58,8 +67,14 @@ class Streams:
             raise TooManyStreams(
                 "You have too many live views open.", "Close some of Allotment's pages and try again."
             )
-        first = await anext(events, None)
-        return EventStream(self._body(caller, first, events), headers={"X-Accel-Buffering": "no"})
+        # counted before anything is awaited: many that come together must not all find room
+        with ExitStack() as count:
+            count.enter_context(self._counted(caller))
+            first = await anext(events, None)
+            over = count.pop_all().close
+        stream = EventStream(self._body(first, events, over), headers={"X-Accel-Buffering": "no"})
+        stream.over = over
+        return stream
 
     @contextmanager
     def _counted(self, caller: Caller) -> Iterator[None]:
@@ -73,7 +88,7 @@ class Streams:
                 del self._open[key]
 
     async def _body(
-        self, caller: Caller, first: Event | None, events: AsyncIterator[Event]
+        self, first: Event | None, events: AsyncIterator[Event], over: Callable[[], None]
     ) -> AsyncIterator[bytes]:
         queue: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=1)
         # The source runs in a task of its own: when the client goes, this generator is cancelled in
@@ -82,21 +97,21 @@ class Streams:
         self._pumps.add(pump)
         pump.add_done_callback(self._pumps.discard)
         pump.add_done_callback(lambda done: _pumped(done, queue))
-        with self._counted(caller):
-            try:
-                if first is not None:
-                    yield _encoded(first)
-                while True:
-                    try:
-                        event = await asyncio.wait_for(queue.get(), self._keep_alive_s)
-                    except TimeoutError:
-                        yield KEEPALIVE_COMMENT
-                        continue
-                    if event is None:
-                        return
-                    yield _encoded(event)
-            finally:
-                pump.cancel()
+        try:
+            if first is not None:
+                yield _encoded(first)
+            while True:
+                try:
+                    event = await asyncio.wait_for(queue.get(), self._keep_alive_s)
+                except TimeoutError:
+                    yield KEEPALIVE_COMMENT
+                    continue
+                if event is None:
+                    return
+                yield _encoded(event)
+        finally:
+            pump.cancel()
+            over()
 
 
 def _encoded(event: Event) -> bytes:
