@@ -217,3 +217,11 @@ def test_a_call_before_init_and_an_unknown_call(tmp_path: Path) -> None:
     nvml.nvmlInit()
     with pytest.raises(nvml.NVMLError_FunctionNotFound):
         nvml.nvmlDeviceGetFanSpeed(nvml.nvmlDeviceGetHandleByIndex(0))
+
+
+def test_gpus_are_named_by_index_too(a100: Machine) -> None:
+    a100.control.load("0")
+    assert [process.device_uuid for process in a100.control.processes()] == [a100.uuid]
+    assert a100.control.unload("0") == 1
+    with pytest.raises(LookupError):
+        a100.control.load("7")

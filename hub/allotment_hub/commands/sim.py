@@ -109,7 +109,7 @@ def _pids(processes: list[SimProcess], device: str) -> str:
 
 @app.command()
 def load(
-    device: Annotated[str, typer.Argument(help="UUID of a slice or GPU.", metavar="DEVICE")],
+    device: Annotated[str, typer.Argument(help="UUID of a slice; index or UUID of a GPU.", metavar="DEVICE")],
     pid: Annotated[int | None, typer.Option(min=1, help="A real process; without it one is made up.")] = None,
     memory_mib: Annotated[int, typer.Option(min=0, max=10_000_000, help="Memory it uses.")] = 1024,
     data_dir: DataDir = None,

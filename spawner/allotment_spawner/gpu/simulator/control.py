@@ -60,12 +60,13 @@ class SimControl:
     def load(
         self, device_uuid: str, pid: int | None = None, used_bytes: int = 1 << 30, name: str = "python"
     ) -> int:
-        """Put a process on a slice or a GPU; returns its pid.
+        """Put a process on a slice (by UUID) or a GPU (by index or UUID); returns its pid.
 
         Without `pid` one is made up, and it stays until `unload`. A real pid counts only while that
         process exists. LookupError when there is no such device or process.
         """
         with self._state.change() as state:
+            device_uuid = _uuid(state, device_uuid)
             if device_uuid not in _devices(state):
                 raise LookupError(f"the simulated machine has no device {device_uuid}")
             started = None
@@ -85,6 +86,7 @@ class SimControl:
     def unload(self, device_uuid: str | None = None, pid: int | None = None) -> int:
         """Take processes away (all, or those on a device, or one pid); returns how many."""
         with self._state.change() as state:
+            device_uuid = None if device_uuid is None else _uuid(state, device_uuid)
             stay = [
                 p
                 for p in state.processes
@@ -154,6 +156,11 @@ def _find(state: SimState, gpu: str) -> SimGpu:
     if found is None:
         raise LookupError(f"the simulated machine has no GPU {gpu}")
     return found
+
+
+def _uuid(state: SimState, device: str) -> str:
+    """GPUs may be named by index, too."""
+    return _find(state, device).uuid if device.isdigit() else device
 
 
 def _devices(state: SimState) -> set[str]:
