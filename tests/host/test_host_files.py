@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
 import stat
@@ -127,3 +128,19 @@ def test_backups_are_whole_and_few(tmp_path: Path) -> None:
     copy = sqlite3.connect(last / "jupyterhub.sqlite")
     assert copy.execute("select name from users").fetchall() == [("demo",)]
     copy.close()
+
+
+def test_a_folder_out_of_reach_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even root's tests see it: the folder that may not be entered is played."""
+    exists, hidden = Path.exists, tmp_path / "closed"
+
+    def closed(path: Path) -> bool:
+        if hidden in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    hidden.mkdir()
+    monkeypatch.setattr(Path, "exists", closed)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != hidden)
+    with pytest.raises(HostError, match=f"You may not write in {hidden}. Choose another"):
+        check_data_dir(Paths(data=hidden / "data"))

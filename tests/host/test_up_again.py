@@ -94,7 +94,7 @@ def test_down_ends_sessions_and_is_repeatable(running: Installation) -> None:
     assert running_services(running.paths) == []
     again = running.down()
     assert "No services run" in again.stdout
-    running.up()
+    assert running.connection.user_password not in running.up().stdout
     leases = running.broker("leases?limit=50").json()
     assert {lease["state"] for lease in leases} == {"ended"}
 
@@ -106,12 +106,9 @@ def test_purge_removes_everything(installation: Installation) -> None:
     assert running_services(installation.paths) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_in_the_foreground_a_signal_stops_the_services(
-    installation: Installation, number: signal.Signals
-) -> None:
+def in_the_foreground(installation: Installation) -> subprocess.Popen[str]:
     argv = [word for word in installation.arguments() if word not in ("--detach", "--yes")]
-    child = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "allotment_hub.host.up", *argv],
         env=installation.env,
         stdin=subprocess.DEVNULL,
@@ -119,6 +116,13 @@ def test_in_the_foreground_a_signal_stops_the_services(
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_a_signal_stops_the_services(
+    installation: Installation, number: signal.Signals
+) -> None:
+    child = in_the_foreground(installation)
     try:
         wait_until(installation.paths.connection.exists, what="ready", limit_s=120)
         server = start_session(installation)
@@ -131,3 +135,17 @@ def test_in_the_foreground_a_signal_stops_the_services(
     assert "1 session goes on" in out
     assert running_services(installation.paths) == []
     assert alive(server)
+
+
+def test_a_broken_configuration_keeps_nobody_from_stopping(installation: Installation) -> None:
+    child = in_the_foreground(installation)
+    try:
+        wait_until(installation.paths.connection.exists, what="ready", limit_s=120)
+        installation.paths.site.write_text("title: [\n", encoding="utf-8")
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 0
+    assert running_services(installation.paths) == []

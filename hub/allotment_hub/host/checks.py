@@ -152,7 +152,12 @@ def _node() -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest of its parents that exists."""
-    while not path.exists() and path != path.parent:
+    """The path, or the nearest of its parents that exists and may be looked at."""
+    while path != path.parent:
+        try:
+            if path.exists():
+                break
+        except PermissionError:
+            pass
         path = path.parent
     return path

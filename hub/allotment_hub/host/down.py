@@ -7,14 +7,13 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host import messages
 from allotment_hub.host.control import running, stop_services
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.layout import read_runtime, running_services
 from allotment_hub.host.options import DownOptions, parse_down
 from allotment_hub.host.purge import purge_docker
-from allotment_hub.host.sessions import count_workloads, end_workloads, stop_through_hub
+from allotment_hub.host.sessions import count_workloads, end_workloads, site_or_defaults, stop_through_hub
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -26,10 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 2 after one clear sentence."""
     try:
         return down(parse_down(sys.argv[1:] if argv is None else argv), env=os.environ)
-    except ConfigError as error:
-        print("The configuration cannot be used:", *error.findings, sep="\n  ", file=sys.stderr)
     except HostError as error:
         print(f"down: {error}", file=sys.stderr)
+    except PermissionError as error:
+        print(
+            f"down: {error.filename} is out of reach; run it as the account that started it.", file=sys.stderr
+        )
     except OSError as error:
         print(
             f"down: {error.strerror or error}{f': {error.filename}' if error.filename else ''}",
@@ -50,7 +51,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
         if not messages.ask(question):
             raise HostError("nothing was removed.")
     runtime = read_runtime(paths)
-    site = _site(paths)
+    site = site_or_defaults(paths)
     if runtime is not None and not options.keep_sessions and running(paths):
         stop_through_hub(paths, runtime, messages.say)
     if running(paths) or running_services(paths):
@@ -75,14 +76,6 @@ def _sessions(options: DownOptions, site: Site, runtime: Runtime) -> None:
     count = count_workloads(site, runtime)
     if count:
         messages.say(f"{messages.go_on(count)}; ./deploy/up finds them again")
-
-
-def _site(paths: Paths) -> Site:
-    """A broken configuration must not keep anybody from stopping it."""
-    try:
-        return load_configuration(site=paths.site, catalog=paths.catalog)[0]
-    except ConfigError:
-        return Site()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from allotment_hub.host.connection import Connection
 from allotment_hub.host.prepare import Plan
 from allotment_hub.paths import Paths
 
-__all__ = ["ask", "counted", "finished", "go_on", "say"]
+__all__ = ["ask", "counted", "finished", "go_on", "run_now", "say"]
 
 
 def say(text: str) -> None:
@@ -27,6 +27,10 @@ def go_on(count: int) -> str:
     return f"{counted(count)} {'goes' if count == 1 else 'go'} on"
 
 
+def run_now(count: int | None) -> str:
+    return f"{counted(count)} {'runs' if count == 1 else 'run'}"
+
+
 def ask(question: str) -> bool:
     """A yes or no; anything but y is no."""
     try:
@@ -36,17 +40,18 @@ def ask(question: str) -> bool:
         return False
 
 
-def finished(connection: Connection, plan: Plan, paths: Paths, *, detach: bool) -> None:
-    """Where it is, how to sign in, where data and logs lie, what to do next."""
+def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, detach: bool) -> None:
+    """Where it is, how to sign in, where data and logs lie, what to do next.
+
+    Passwords are shown at the `first` start only: people change them.
+    """
     simulated = plan.runtime.gpus.startswith("sim:")
     allot = os.path.relpath(CHECKOUT / ".venv" / "bin" / "allot")
     lines = [
         "",
         f"  Allotment is ready: {connection.hub_url}",
         "",
-        f"  Sign in as          {connection.user:<6} {connection.user_password}",
-        f"  Operator            {connection.admin_user:<6} {connection.admin_password}",
-        f"                      (also in {paths.connection})",
+        *_accounts(connection, paths, first=first),
         f"  Data and logs       {paths.data}, {paths.logs}",
         f"  Command             {allot} status",
     ]
@@ -54,10 +59,26 @@ def finished(connection: Connection, plan: Plan, paths: Paths, *, detach: bool) 
         lines += [
             "",
             f"  The GPUs are simulated: {plan.runtime.gpus[4:]}.",
-            "  Real GPUs           install NVIDIA's driver; ./deploy/up then finds them (MIG: as root)",
+            "  Real GPUs           install NVIDIA's driver, then ./deploy/down && ./deploy/up (MIG: as root)",
         ]
     if plan.runtime.engine == "local":
-        lines += ["  Docker              images/build minimal pytorch && ./deploy/up --engine docker"]
+        lines += [
+            "  Docker              images/build minimal pytorch, then",
+            "                      ./deploy/down && ./deploy/up --engine docker",
+        ]
     lines += ["", f"  Stop                {'./deploy/down' if detach else 'Ctrl-C, or ./deploy/down'}", ""]
     print("\n".join(lines), flush=True)
     sys.stdout.flush()
+
+
+def _accounts(connection: Connection, paths: Paths, *, first: bool) -> list[str]:
+    if not first:
+        return [
+            f"  Sign in as          {connection.user}, or {connection.admin_user} as the operator",
+            f"                      (first passwords: {paths.connection})",
+        ]
+    return [
+        f"  Sign in as          {connection.user:<6} {connection.user_password}",
+        f"  Operator            {connection.admin_user:<6} {connection.admin_password}",
+        f"                      (also in {paths.connection})",
+    ]

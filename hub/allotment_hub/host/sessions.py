@@ -11,13 +11,14 @@ from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.docker import DockerEngine
 from allotment_spawner.engines.local import LocalEngine
 
+from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host.accounts import Accounts
 from allotment_hub.host.errors import HostError
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
-__all__ = ["count_workloads", "end_workloads", "refuse_other_machine", "stop_through_hub"]
+__all__ = ["count_workloads", "end_workloads", "refuse_other_machine", "site_or_defaults", "stop_through_hub"]
 
 LIMIT_S = 60.0
 
@@ -35,6 +36,14 @@ def stop_through_hub(paths: Paths, runtime: Runtime, say: Callable[[str], None])
             time.sleep(0.2)
     except HostError as error:
         say(f"{error} Its sessions are ended directly.")
+
+
+def site_or_defaults(paths: Paths) -> Site:
+    """For stopping: a broken configuration must not keep anybody from that."""
+    try:
+        return load_configuration(site=paths.site, catalog=paths.catalog)[0]
+    except ConfigError:
+        return Site()
 
 
 def count_workloads(site: Site, runtime: Runtime) -> int | None:

@@ -23,7 +23,13 @@ from allotment_hub.host.layout import lay_out, read_runtime
 from allotment_hub.host.lock import Lock
 from allotment_hub.host.options import UpOptions, parse_up
 from allotment_hub.host.prepare import PREFIX, Plan, make_plan
-from allotment_hub.host.sessions import count_workloads, end_workloads, refuse_other_machine, stop_through_hub
+from allotment_hub.host.sessions import (
+    count_workloads,
+    end_workloads,
+    refuse_other_machine,
+    site_or_defaults,
+    stop_through_hub,
+)
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import base_env
 from allotment_hub.host.waiting import wait_for_services, wait_for_sessions
@@ -62,6 +68,7 @@ def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
     lock = Lock(paths.runtime.parent / "up.lock")
     if not lock.take():
         raise HostError(f"Another ./deploy/up is at work in {paths.data}; wait for it.")
+    first = Connection.load(paths.connection) is None
     try:
         if running(paths) and not _outdated(paths, say):
             return _already(paths, say)
@@ -70,7 +77,7 @@ def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
         lock.release()
     connection = Connection.load(paths.connection)
     if connection is not None:
-        messages.finished(connection, plan, paths, detach=options.detach)
+        messages.finished(connection, plan, paths, first=first, detach=options.detach)
     return 0 if options.detach else _stay(paths, plan, yes=options.yes, say=say)
 
 
@@ -159,18 +166,20 @@ def _stay(paths: Paths, plan: Plan, *, yes: bool, say: Say) -> int:
             say("The services were stopped")
             return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if asked.is_set() and sys.stdout.isatty():
+        print(flush=True)  # the terminal wrote ^C
     _finish(paths, plan, ask=asked.is_set() and not yes, say=say)
     return 0
 
 
 def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
-    site, _ = load_configuration(site=paths.site, catalog=paths.catalog)
+    site = site_or_defaults(paths)
     count = count_workloads(site, plan.runtime)
     stop = (
         bool(count)
         and ask
         and sys.stdin.isatty()
-        and messages.ask(f"{messages.counted(count)} running. Stop, too?")
+        and messages.ask(f"{messages.run_now(count)}. End {'it' if count == 1 else 'them'}, too?")
     )
     if stop:
         stop_through_hub(paths, plan.runtime, say)
