@@ -47,11 +47,23 @@ def test_a_new_password_only_when_asked(running: Installation) -> None:
     first = allot(running, "people", "add", "grace").stdout.split()[1]
     again = allot(running, "people", "add", "grace")
     assert again.exit_code == 2
-    assert "exist already" in again.output
+    assert "grace exists already" in again.output
     assert signs_in(running, "grace", first)
     second = allot(running, "people", "add", "grace", "--new-password").stdout.split()[1]
     assert signs_in(running, "grace", second)
     assert not signs_in(running, "grace", first)
+    assert "starts sessions for admin, demo only" in again_for(running, "grace").stderr
+
+
+def again_for(running: Installation, name: str) -> Result:
+    return allot(running, "people", "add", name, "--new-password")
+
+
+def test_connection_json_keeps_the_passwords_of_its_accounts(running: Installation) -> None:
+    done = again_for(running, running.connection.user)
+    assert done.stdout.split()[1] == running.connection.user_password
+    assert signs_in(running, running.connection.user, running.connection.user_password)
+    assert "only" not in done.stderr
 
 
 @pytest.mark.parametrize(

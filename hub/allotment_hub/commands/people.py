@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,9 +11,10 @@ from allotment.console import AsJson, DataDir, print_json, screen
 from rich.table import Table
 
 from allotment_hub.commands.installation import accounts_of, paths_of, polite, runtime_of, site_of
-from allotment_hub.host.connection import make_password
+from allotment_hub.host.connection import Connection, make_password
 from allotment_hub.host.errors import HostError
 from allotment_hub.names import USER_NAME
+from allotment_hub.paths import Paths
 
 __all__ = ["register"]
 
@@ -45,20 +47,32 @@ def add(
                 )
         taken = [name for name in names if not new_password and accounts.exists(name)]
         if taken:
-            raise HostError(f"{', '.join(taken)} exist already; --new-password gives them new passwords.")
-        group = site_of(paths).sign_in.operators_group
+            exist = "exists" if len(taken) == 1 else "exist"
+            raise HostError(f"{', '.join(taken)} {exist} already; use --new-password for a new password.")
+        site, runtime = site_of(paths), runtime_of(paths)
         for name in dict.fromkeys(names):
             password = make_password()
             accounts.put(name, password)
+            _keep(paths, name, password)
             if operator:
-                accounts.make_operator(name, group)
+                accounts.make_operator(name, site.sign_in.operators_group)
             typer.echo(f"{name}  {password}")
-        if runtime_of(paths).engine == "local" and not runtime_of(paths).trust_users:
+        open_to = site.local.open_accounts
+        if runtime.engine == "local" and not runtime.trust_users and not set(names) <= set(open_to):
             typer.echo(
-                "They can sign in, but the local engine starts sessions for admin and demo only: "
-                "use Docker, or ./deploy/up --trust-users.",
+                f"They can sign in, but the local engine starts sessions for {', '.join(open_to)} only: "
+                "use Docker, or ./deploy/down --keep-sessions && ./deploy/up --trust-users.",
                 err=True,
             )
+
+
+def _keep(paths: Paths, name: str, password: str) -> None:
+    """connection.json names the passwords of the two accounts that `up` made."""
+    connection = Connection.load(paths.connection)
+    if connection is not None and name == connection.user:
+        replace(connection, user_password=password).save(paths.connection)
+    elif connection is not None and name == connection.admin_user:
+        replace(connection, admin_password=password).save(paths.connection)
 
 
 @_group.command("list")
@@ -81,7 +95,7 @@ def list_people(as_json: AsJson = False, data_dir: DataDir = None) -> None:
         ]
         print_json({"people": listed})
         return
-    table = Table("name", "operator", "groups", "sessions")
+    table = Table("Name", "Operator", "Groups", "Sessions", box=None, pad_edge=False, header_style="bold")
     for person in people:
         operator = "yes" if person.name in operators else ""
         table.add_row(person.name, operator, ", ".join(person.groups), str(person.servers or ""))
