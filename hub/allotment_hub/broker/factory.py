@@ -18,6 +18,7 @@ from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.situation import Situation
@@ -96,15 +97,16 @@ def build_broker(
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,
-        load=_loader(parts.store, parts.book, parts.situation, parts.history),
+        load=_loader(parts.store, parts.book, parts.outages, parts.situation, parts.history),
     )
 
 
 def _loader(
-    store: Store, book: Book, situation: Situation, history: History
+    store: Store, book: Book, outages: Outages, situation: Situation, history: History
 ) -> Callable[[], Awaitable[None]]:
     async def load() -> None:
         book.apply(await store.read(lambda tx: tx.unended()))
+        await outages.load()
         await situation.load()
         await history.load()
 

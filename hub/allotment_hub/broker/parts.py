@@ -29,6 +29,7 @@ from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.lease_views import LeaseViews
 from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.situation import Situation
@@ -76,6 +77,10 @@ class Parts:
     @cached_property
     def seen(self) -> Observations:
         return Observations(agent=self.agent, engine=self.engine, clock=self.clock)
+
+    @cached_property
+    def outages(self) -> Outages:
+        return Outages(store=self.store, observations=self.seen, clock=self.clock)
 
     @cached_property
     def situation(self) -> Situation:
@@ -219,6 +224,7 @@ class Parts:
             store=self.store,
             book=self.book,
             observations=self.seen,
+            outages=self.outages,
             hub_watch=HubWatch(hub=self.hub, clock=self.clock),
             waiters=self.waiters,
             granting=self.granting,

@@ -29,6 +29,7 @@ from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.steps import activate
@@ -59,6 +60,7 @@ class Reconciler:
         store: Store,
         book: Book,
         observations: Observations,
+        outages: Outages,
         hub_watch: HubWatch,
         waiters: Waiters,
         granting: Granting,
@@ -75,6 +77,7 @@ class Reconciler:
         self._store = store
         self._book = book
         self._seen = observations
+        self._outages = outages
         self._hub = hub_watch
         self._waiters = waiters
         self._granting = granting
@@ -108,6 +111,7 @@ class Reconciler:
         before = self._book.all()
         version = self._seen.version
         await self._seen.look_at_engine()
+        await self._outages.began()
         await self._seen.look_at_agent()
         await self._sort_workloads()
         await self._restarted(before)
@@ -117,6 +121,7 @@ class Reconciler:
         for lease in before:
             if lease.state is LeaseState.ENDING:
                 await self._stopping.look_at(lease)
+        await self._outages.over()
         await self._upkeep.round()
         self._hub.keep_only({lease.id for lease in before})
         if self._history_at is None or self._clock() - self._history_at > timedelta(seconds=_HISTORY_S):

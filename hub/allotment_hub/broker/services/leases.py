@@ -26,7 +26,9 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Signals
 from allotment_hub.broker.services.ending import begin_end
 from allotment_hub.broker.services.lease_views import LeaseViews
+from allotment_hub.broker.services.outages import engine_down_since
 from allotment_hub.broker.services.planning import pools_in
+from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.requests import Entry, again, enter, record_refusal, stale
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.steps import activate, confirm, no_such_lease, renew
@@ -181,9 +183,19 @@ class Leases:
                 raise no_such_lease()
             if attempt is not None and lease.attempt != attempt:
                 raise stale()
+            since = engine_down_since(tx)
+            if since is not None and reason is EndReason.WORKLOAD_EXITED and lease.state is LeaseState.ACTIVE:
+                # the hub sees it before we do: it went down with its engine
+                return self._end_with_engine(tx, lease, since)
             return begin_end(tx, lease_id, reason, self._clock()) or lease
 
         return self._views.reply(await self._store.write("release", work))
+
+    def _end_with_engine(self, tx: Transaction, lease: Lease, since: datetime) -> Lease:
+        reason = EndReason.ENGINE_STOPPED
+        why = refusal_for(reason)
+        refusal = None if why is None else self._problem(why)
+        return begin_end(tx, lease.id, reason, self._clock(), stopped_at=since, refusal=refusal) or lease
 
     async def get(self, lease_id: str) -> LeaseReply:
         return self._views.reply(await self._find(lease_id))

@@ -33,7 +33,8 @@ class Observations:
         self.strays: Sequence[Workload] = ()
         self.outage_since: datetime | None = None
         """From when the engine did not answer until the look that just succeeded; None otherwise."""
-        self._engine_failed_at: datetime | None = None
+        self.down_since: datetime | None = None
+        """From when the engine has not answered; None while it does."""
         self._troubles: dict[str, tuple[str, datetime]] = {}
         self.version = 0
 
@@ -41,17 +42,21 @@ class Observations:
     def engine_name(self) -> str:
         return self._engine.name
 
+    def resume_outage(self, since: datetime) -> None:
+        """An earlier broker saw it begin."""
+        self.down_since = since
+
     async def look_at_engine(self) -> None:
         now = self._clock()
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
                 found = await self._engine.observe()
         except (EngineUnavailable, TimeoutError) as error:
-            self._engine_failed_at = self._engine_failed_at or now
+            self.down_since = self.down_since or now
             self.engine_problem = _sentence(error, "The engine did not answer in time.")
             self.version += 1
             return
-        self.outage_since, self._engine_failed_at = self._engine_failed_at, None
+        self.outage_since, self.down_since = self.down_since, None
         self.engine_problem = None
         by_lease: dict[str, list[Workload]] = {}
         for workload in found:

@@ -21,7 +21,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-__all__ = ["REVISION", "Money", "UtcTime", "attempts", "cuts", "devices", "leases", "metadata", "slots"]
+__all__ = [
+    "REVISION",
+    "Money",
+    "UtcTime",
+    "attempts",
+    "cuts",
+    "devices",
+    "leases",
+    "metadata",
+    "outages",
+    "slots",
+]
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -57,7 +68,7 @@ class Money(TypeDecorator[Decimal]):
         return None if value is None else Decimal(value)
 
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest revision in migrations/: this schema. A database that has it needs no Alembic."""
 
 metadata = MetaData(
@@ -154,4 +165,12 @@ cuts = Table(
     Column("profile", Text, primary_key=True),
     Column("boot_id", Text, nullable=False),
     Column("made_at", UtcTime, nullable=False),
+)
+
+outages = Table(
+    "outages",
+    metadata,
+    Column("what", Text, primary_key=True),
+    Column("began_at", UtcTime, primary_key=True),
+    Column("ended_at", UtcTime),
 )

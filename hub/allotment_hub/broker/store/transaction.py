@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from allotment_hub.broker.store.records import Attempt, Cut, Device, Lease, slots_of
-from allotment_hub.broker.store.schema import attempts, cuts, devices, leases, slots
+from allotment_hub.broker.store.schema import attempts, cuts, devices, leases, outages, slots
 
 __all__ = ["SlotTaken", "Transaction"]
 
@@ -210,6 +210,22 @@ class Transaction:
     def drop_cut(self, gpu_uuid: str, profile: str, start: int) -> None:
         self._connection.execute(
             delete(cuts).where(cuts.c.gpu_uuid == gpu_uuid, cuts.c.profile == profile, cuts.c.start == start)
+        )
+
+    # outages
+    def open_outage(self, what: str) -> datetime | None:
+        """From when on it has not answered; None when it does."""
+        query = select(outages.c.began_at).where(outages.c.what == what, outages.c.ended_at.is_(None))
+        found: datetime | None = self._connection.execute(query).scalar()
+        return found
+
+    def begin_outage(self, what: str, at: datetime) -> None:
+        if self.open_outage(what) is None:
+            self._connection.execute(insert(outages).values(what=what, began_at=at))
+
+    def end_outage(self, what: str, at: datetime) -> None:
+        self._connection.execute(
+            update(outages).where(outages.c.what == what, outages.c.ended_at.is_(None)).values(ended_at=at)
         )
 
     # history
