@@ -131,7 +131,7 @@ class Client:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"Nothing answers at {self.settings.url} ({error}).",
-                "Check the address, and whether Allotment runs: ./deploy/up says so.",
+                "Start it with ./deploy/up, or check the address.",
             ) from None
         return self._document(response, also)
 

@@ -76,6 +76,7 @@ class Flavor(_Reply):
     available: bool
     reason: str | None = None
     expected_wait_s: float | None = None
+    description: str = ""
 
 
 class Environment(_Reply):
