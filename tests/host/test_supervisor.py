@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 from allotment_hub.host import processes
 from allotment_hub.host.specs import ServiceSpec
 from allotment_hub.host.supervisor import Supervisor
+from allotment_hub.host.waiting import read_state
+from allotment_hub.paths import Paths
 from allotment_testing.installation import wait_until
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
@@ -191,3 +195,48 @@ def test_one_that_ignores_sigterm_is_killed(bench: Bench) -> None:
     processes.end(found, grace_s=0.2)
     supervisor.tick()
     assert not found.alive()
+
+
+def test_a_service_whose_program_is_missing_counts_as_dead(bench: Bench) -> None:
+    supervisor = bench.supervisor(bench.spec("agent", ("/nowhere/allotment-agent",)))
+    for _ in range(3):
+        supervisor.tick()
+        bench.now += 15.0
+    assert sum("agent: cannot be started" in line for line in bench.said) == 3
+    assert read_state(Paths(bench.folder))["agent"]["deaths"] == 3
+
+
+def test_a_full_disk_does_not_end_the_services(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = bench.supervisor(bench.spec("agent"))
+    bench.until_ready(supervisor, 1)
+    pid = bench.pid("agent")
+    assert pid is not None
+    stop, rounds = threading.Event(), []
+
+    def no_room(*_: object) -> None:
+        rounds.append(bench.now)
+        if len(rounds) == 3:
+            stop.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("allotment_hub.host.supervisor.rotate", no_room)
+    monkeypatch.setattr("allotment_hub.host.supervisor.TICK_S", 0.0)
+    monkeypatch.setattr("allotment_hub.host.supervisor.ROTATE_EVERY_S", 0.0)
+    bench.now += 60.0
+    supervisor.run(stop)
+    assert bench.pid("agent") == pid
+    assert sum("No space left on device" in line for line in bench.said) == 1, "said once, not at every round"
+
+
+def test_the_state_is_written_once_there_is_room_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = bench.supervisor(bench.spec("agent"))
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("allotment_hub.host.supervisor.write_private", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            supervisor.tick()
+    supervisor.tick()
+    assert read_state(Paths(bench.folder))["agent"]["pid"] == bench.pid("agent")

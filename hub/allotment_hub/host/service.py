@@ -64,7 +64,11 @@ class Service:
         if self.process is None:
             if now < self.due:
                 return False
-            self.start(now=now)
+            try:
+                self.start(now=now)
+            except OSError as error:
+                self.due = self.backoff.died(started=now, now=now)
+                self.log(f"{self.name}: cannot be started ({error}); death {self.backoff.deaths}")
             return True
         if self._child is not None:
             self._child.poll()  # reaps it, so that it is not taken for alive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -29,6 +30,7 @@ TICK_S = 0.2
 NEXT_AFTER_S = 30.0
 """A service that is not ready by then no longer holds back those that start after it."""
 STOP_GRACE_S = 10.0
+ROTATE_EVERY_S = 60.0
 
 
 def state_path(data: Path) -> Path:
@@ -55,6 +57,9 @@ class Supervisor:
             Service(spec=spec, pid_file=data / "run" / f"{spec.name}.pid", log=log) for spec in specs
         ]
         self._logs = [spec.log for spec in specs]
+        self._log = log
+        self._trouble = ""
+        self._unwritten = False
         self._routes_due = False
         self._next_rotation = 0.0
 
@@ -65,21 +70,27 @@ class Supervisor:
         self._write_state()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set."""
+        """Until `stop` is set. A full disk, for instance, must not end the services: said once, tried on."""
         while not stop.is_set():
-            self.tick()
+            try:
+                self.tick()
+                self._trouble = ""
+            except OSError as error:
+                if self._trouble != str(error):
+                    self._trouble = str(error)
+                    self._log(f"trouble, the services go on: {error}")
             stop.wait(TICK_S)
 
     def tick(self) -> None:
         """One round over all services."""
-        changed = False
         for service in self._services:
             now = self._clock()
             if service.process is None and not self._may_start(service, now):
                 break
-            changed = service.check(now=now) or changed
-        if changed:
+            self._unwritten = service.check(now=now) or self._unwritten
+        if self._unwritten:
             self._write_state()
+            self._unwritten = False
         self._routes()
         self._rotate()
 
@@ -110,7 +121,7 @@ class Supervisor:
 
     def _rotate(self) -> None:
         if self._clock() >= self._next_rotation:
-            self._next_rotation = self._clock() + 60
+            self._next_rotation = self._clock() + ROTATE_EVERY_S
             for path in self._logs:
                 rotate(path)
 
@@ -154,7 +165,8 @@ def build(*, paths: Paths, log: Callable[[str], None]) -> Supervisor:
 
 
 def _log(text: str) -> None:
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}", flush=True)
+    with contextlib.suppress(OSError):  # its file's disk may be full
+        print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
