@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from allotment_spawner.core.errors import BrokerUnavailable
 from sqlalchemy import Engine
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from allotment_hub.broker.store.connect import connect, sqlite_path
 from allotment_hub.broker.store.migrate import migrate
@@ -16,6 +20,9 @@ from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.transaction import Transaction
 
 __all__ = ["Store"]
+
+_log = logging.getLogger(__name__)
+_LOST = (OperationalError, InterfaceError)
 
 T = TypeVar("T")
 Listener = Callable[[Sequence[Lease]], None]
@@ -35,6 +42,8 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine: Engine | None = None
         self._listeners: list[Listener] = []
+        self._unsure: set[str] = set()
+        """Leases of a commit that was not answered."""
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -51,32 +60,52 @@ class Store:
         return migrate(self._engine, sqlite_file=file, on_step=self._on_step)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, work)
+        with _unavailable():
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._read, loop, work)
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
+    def _read(self, loop: asyncio.AbstractEventLoop, work: Callable[[Transaction], T]) -> T:
         assert self._engine is not None, "the store is not open"
         with self._engine.begin() as connection:
-            return work(Transaction(connection=connection))
+            transaction = Transaction(connection=connection)
+            result = work(transaction)
+            changed = self._found(transaction)
+        self._committed(loop, changed)
+        return result
 
     async def write(self, step: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` and commit; an exception rolls everything back. `step` names it for crash tests."""
         loop = asyncio.get_running_loop()
         self._on_step(f"{step}.before")
-        result = await loop.run_in_executor(self._thread, self._write, loop, step, work)
+        with _unavailable():
+            result = await loop.run_in_executor(self._thread, self._write, loop, step, work)
         self._on_step(f"{step}.after")
         return result
 
     def _write(self, loop: asyncio.AbstractEventLoop, step: str, work: Callable[[Transaction], T]) -> T:
         assert self._engine is not None, "the store is not open"
-        with self._engine.begin() as connection:
-            transaction = Transaction(connection=connection)
-            result = work(transaction)
-            found = [transaction.lease(lease_id) for lease_id in sorted(transaction.changed)]
-            changed = [lease for lease in found if lease is not None]
-            self._on_step(f"{step}.commit")
+        changed: list[Lease] = []
+        try:
+            with self._engine.begin() as connection:
+                transaction = Transaction(connection=connection)
+                result = work(transaction)
+                changed = self._found(transaction)
+                self._on_step(f"{step}.commit")
+        except _LOST:
+            # the commit may have arrived all the same: the next transaction tells what is true
+            self._unsure.update(lease.id for lease in changed)
+            raise
+        self._committed(loop, changed)
+        return result
+
+    def _found(self, transaction: Transaction) -> list[Lease]:
+        found = [transaction.lease(lease_id) for lease_id in sorted(transaction.changed | self._unsure)]
+        return [lease for lease in found if lease is not None]
+
+    def _committed(self, loop: asyncio.AbstractEventLoop, changed: Sequence[Lease]) -> None:
+        self._unsure.clear()
         if changed:
             loop.call_soon_threadsafe(self._tell, changed)
-        return result
 
     def _tell(self, changed: Sequence[Lease]) -> None:
         for listener in self._listeners:
@@ -90,3 +119,15 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """A full disk or a database server that restarts: whoever asked tries again."""
+    try:
+        yield
+    except _LOST as error:
+        _log.error("the database does not do what was asked", exc_info=error)
+        raise BrokerUnavailable(
+            "The broker's database does not answer.", "Try again in a moment; tell an operator if it stays."
+        ) from error
