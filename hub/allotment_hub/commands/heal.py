@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from allotment.console import DataDir
-from allotment_spawner.core.errors import Refusal
+from allotment.console import DataDir, fail
+from allotment.errors import AllotmentError
+from allotment_spawner.core.errors import AgentUnavailable, Refusal
 from allotment_spawner.core.inventory import Gpu, NodeInventory
 from allotment_spawner.gpu.agent_client import UnixAgent
 
@@ -29,15 +30,20 @@ def heal(
 ) -> None:
     """Use a GPU again that hung or failed, once its cause is mended."""
     with polite():
-        agent = UnixAgent(socket_path=Path(runtime_of(paths_of(data_dir)).agent_socket))
+        paths = paths_of(data_dir)
+        agent = UnixAgent(socket_path=Path(runtime_of(paths).agent_socket))
         try:
             healed = asyncio.run(_heal(agent, gpu))
+        except AgentUnavailable:
+            raise HostError(
+                f"The GPU agent does not answer; ./deploy/up starts it (log: {paths.logs / 'agent.log'})."
+            ) from None
         except Refusal as refusal:
             raise HostError(f"{refusal.sentence} {refusal.next_step}") from refusal
         if healed.problem is None:
             typer.echo(f"GPU {healed.index} ({healed.uuid}) is in use again.")
             return
-        raise HostError(f"GPU {healed.index} is still out of order: {healed.problem}")
+        raise fail(AllotmentError(f"GPU {healed.index} is still out of order: {healed.problem}.", ""))
 
 
 async def _heal(agent: UnixAgent, name: str) -> Gpu:
