@@ -33,9 +33,8 @@ def choose_gpus(wanted: str) -> GpuChoice:
             boards = parse(wanted)
         except ValueError as error:
             raise HostError(f"--gpus: {error}.") from None
-        return GpuChoice(
-            gpus=wanted, sentence=f"{len(boards)} simulated GPUs ({wanted[4:]}); nothing computes."
-        )
+        many = f"{len(boards)} simulated GPU{'' if len(boards) == 1 else 's'}"
+        return GpuChoice(gpus=wanted, sentence=f"{many} ({wanted[4:]}); nothing computes.")
     count, problem = driver_gpus()
     if count:
         return GpuChoice(gpus="nvml", sentence=f"{count} NVIDIA GPU{'s' if count > 1 else ''}.")

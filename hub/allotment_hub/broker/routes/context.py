@@ -136,4 +136,6 @@ async def check_may_see(context: Context, caller: Caller, lease_id: str) -> str:
 
 
 def no_such_lease() -> NoSuchLease:
-    return NoSuchLease("There is no such lease, or it is not yours.", "List yours: GET leases, or allot leases.")
+    return NoSuchLease(
+        "There is no such lease, or it is not yours.", "List yours: GET leases (allot leases)."
+    )
