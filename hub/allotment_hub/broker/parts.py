@@ -175,7 +175,7 @@ class Parts:
         )
 
     def listener(self) -> _Listener:
-        return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler, self.waiters)
+        return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
 
     def leases(self, settle_s: float) -> Leases:
         return Leases(
@@ -210,6 +210,7 @@ class Parts:
             catalog=self.catalog,
             store=self.store,
             book=self.book,
+            admission=self.admission,
             situation=self.situation,
             observations=self.seen,
             scheduler=self.scheduler,
@@ -253,23 +254,18 @@ class _Listener:
         changes: Changes,
         bell: Bell,
         scheduler: Scheduler,
-        waiters: Waiters,
     ) -> None:
         self._book = book
         self._signals = signals
         self._changes = changes
         self._bell = bell
         self._scheduler = scheduler
-        self._waiters = waiters
         self._places_pending = False
 
     def __call__(self, changed: Sequence[Lease]) -> None:
         self._book.apply(changed)
         self._signals.touch([lease.id for lease in changed])
         self._changes.bump()
-        for lease in changed:
-            if lease.state is LeaseState.ENDED:
-                self._waiters.forget(lease.id)
         if any(lease.state is LeaseState.ENDING for lease in changed):
             self._bell.ring()
         if any(lease.state in (LeaseState.ENDED, LeaseState.QUEUED) for lease in changed):

@@ -124,6 +124,7 @@ class Reconciler:
         await self._outages.over()
         await self._upkeep.round()
         self._hub.keep_only({lease.id for lease in before})
+        self._waiters.keep_only({lease.id for lease in self._book.all()})
         if self._history_at is None or self._clock() - self._history_at > timedelta(seconds=_HISTORY_S):
             self._history_at = self._clock()
             await self._history.load()

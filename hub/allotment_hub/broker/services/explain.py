@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 
 from allotment_spawner.core.allocator import NoRoom, capacity, place
+from allotment_spawner.core.errors import BrokerUnavailable, Refusal
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.core.request import Request
 
+from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.observe import Observations
@@ -58,6 +59,7 @@ class Explainer:
         catalog: Catalog,
         store: Store,
         book: Book,
+        admission: Admission,
         situation: Situation,
         observations: Observations,
         scheduler: Scheduler,
@@ -68,6 +70,7 @@ class Explainer:
         self._catalog = catalog
         self._store = store
         self._book = book
+        self._admission = admission
         self._situation = situation
         self._seen = observations
         self._scheduler = scheduler
@@ -80,7 +83,7 @@ class Explainer:
         if lease is None:
             raise no_such_lease()
         if lease.state is LeaseState.QUEUED:
-            return self._waiting(lease, for_operator)
+            return await self._waiting(lease, for_operator)
         rules, helps = [], []
         sentence = _LIVES.get(lease.state, "")
         if lease.end_reason is not None:
@@ -103,7 +106,7 @@ class Explainer:
             help=tuple(helps),
         )
 
-    def _waiting(self, lease: Lease, for_operator: bool) -> Explanation:
+    async def _waiting(self, lease: Lease, for_operator: bool) -> Explanation:
         request = self._scheduler.request_for(lease)
         rules = self._rules(lease, request)
         place_ = self._book.place(lease.id, self._clock())
@@ -115,7 +118,7 @@ class Explainer:
             sentence=sentence,
             rules=tuple(rules),
             devices=devices,
-            help=tuple(self._helps(lease)),
+            help=tuple(await self._helps(lease)),
         )
 
     def _rules(self, lease: Lease, request: Request | None) -> list[RuleView]:
@@ -179,20 +182,27 @@ class Explainer:
                 )
         return tuple(found[:_MOST])
 
-    def _helps(self, lease: Lease) -> list[str]:
-        helps = []
-        snapshot = self._situation.machine().snapshot
-        for flavor_id, flavor in self._catalog.flavors.items():
-            other = self._scheduler.request_for(_with_flavor(lease, flavor_id))
-            if flavor_id == lease.flavor:
-                continue
-            if other is None or capacity(other, snapshot)[0] > 0:
-                helps.append(f"{flavor.title} could start now.")
+    async def _helps(self, lease: Lease) -> list[str]:
+        helps = [f"{title} could start now." for title in await self._startable(lease)]
         expected = self._history.expected(lease)
         if expected is not None:
             helps.append(f"Going by earlier sessions it starts before {expected.latest:%Y-%m-%d %H:%M} UTC.")
         return helps
 
-
-def _with_flavor(lease: Lease, flavor_id: str) -> Lease:
-    return replace(lease, flavor=flavor_id, pools=None)
+    async def _startable(self, lease: Lease) -> list[str]:
+        """Titles of the other flavors that would serve this person now; none while their groups, which may
+        forbid some, cannot be asked for."""
+        titles = []
+        snapshot = self._situation.machine().snapshot
+        try:
+            groups = await self._admission.groups_of(lease.user)
+        except BrokerUnavailable:
+            return []
+        for flavor_id, flavor in self._catalog.flavors.items():
+            try:
+                request = self._admission.check(lease.user, flavor_id, lease.environment, groups)
+            except Refusal:
+                continue
+            if flavor_id != lease.flavor and (request is None or capacity(request, snapshot)[0] > 0):
+                titles.append(flavor.title)
+        return titles

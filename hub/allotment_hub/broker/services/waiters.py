@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -52,5 +52,7 @@ class Waiters:
             return timedelta(0)
         return self._clock() - self._left.get(lease_id, self._started)
 
-    def forget(self, lease_id: str) -> None:
-        self._left.pop(lease_id, None)
+    def keep_only(self, lease_ids: Collection[str]) -> None:
+        """Forget leases that are over; their last waiter may hang up after their end."""
+        for lease_id in [known for known in self._left if known not in lease_ids]:
+            del self._left[lease_id]
