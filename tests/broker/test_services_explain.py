@@ -45,5 +45,6 @@ async def test_a_waiter_who_hangs_up_after_the_end_is_forgotten(tmp_path: Path) 
         await until(lambda: broker.scheduler._waiters.is_connected(waiting.lease))
         await waiting.stop(broker)
         await waits
+        await until(lambda: not broker.scheduler._waiters.is_connected(waiting.lease))
         await world.rounds(broker)
         assert waiting.lease not in broker.scheduler._waiters._left
