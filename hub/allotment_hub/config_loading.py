@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -151,11 +152,24 @@ def _check_site(document: Document, site: Site) -> None:
                 what = "all GPUs of this mode" if pool.gpus == "all" else f"GPU {key}"
                 document.complain(("pools", index, "gpus"), f"{what} are in pool {taken[key]!r} already")
             taken.setdefault(key, pool.name)
-    if site.public_url is not None and not site.public_url.startswith(("http://", "https://")):
-        document.complain(("public_url",), "must begin with http:// or https://")
+    if site.public_url is not None:
+        _check_public_url(document, site.public_url)
     home = site.docker.home
     if home != "volume" and not (home.startswith("/") and "{username}" in home):
         document.complain(("docker", "home"), 'must be "volume" or an absolute path with {username} in it')
+
+
+def _check_public_url(document: Document, url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        document.complain(("public_url",), "must begin with http:// or https://")
+        return
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        known = False
+    if not known or parts.path not in ("", "/") or parts.query or parts.fragment:
+        document.complain(("public_url",), "must be an address alone, like https://gpu.example.org, no path")
 
 
 def _check_catalog(document: Document, catalog: Catalog) -> None:

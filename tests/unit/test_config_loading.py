@@ -83,7 +83,10 @@ def test_a_slice_needs_memory(tmp_path: Path) -> None:
     text = CATALOG.replace("title: CPU", "title: CPU, gpu: {kind: slice, count: 2}")
     with pytest.raises(ConfigError) as error:
         load_catalog(write(tmp_path, "catalog.yaml", text))
-    assert len(error.value.findings) == 2
+    assert findings(error, tmp_path) == [
+        "catalog.yaml:2: flavors.cpu.gpu: a slice needs `memory_gb`",
+        "catalog.yaml:2: flavors.cpu.gpu.count: a session has one slice: must be 1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,12 +98,19 @@ def test_a_slice_needs_memory(tmp_path: Path) -> None:
         ("pools:\n  - {name: a, mig: true}\n  - {name: b, mig: true}\n", "in pool 'a' already"),
         ("pools: [{name: a, mig: false, layout: {devices: {}}}]\n", "only a pool with"),
         ("public_url: example.org\n", "must begin with http"),
+        ("public_url: https://example.org/jupyter\n", "no path"),
+        ("public_url: 'https://:x/'\n", "an address alone"),
         ("docker: {home: homes/x}\n", "absolute path"),
     ],
 )
 def test_refused_sites(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load_site(write(tmp_path, "site.yaml", text))
+
+
+def test_a_public_url_is_taken(tmp_path: Path) -> None:
+    for url in ("https://gpu.example.org", "http://192.0.2.1:8000/"):
+        assert load_site(write(tmp_path, "site.yaml", f"public_url: {url}\n")).public_url == url
 
 
 def test_a_missing_file_is_one_finding(tmp_path: Path) -> None:

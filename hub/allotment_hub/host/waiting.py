@@ -84,9 +84,15 @@ def session_problem(settings: HostSettings, *, token: str) -> str | None:
     listed = flavors.json()
     if not flavors.ok or not isinstance(listed, list):
         return f"The broker does not list its flavors ({flavors.status or flavors.problem})."
-    if not any(isinstance(flavor, dict) and flavor.get("available") for flavor in listed):
+    if not any(isinstance(flavor, dict) and _could_serve(flavor) for flavor in listed):
         return "No flavor of the catalogue can be used on this machine; see catalog.yaml and --gpus."
     return None
+
+
+def _could_serve(flavor: dict[str, Any]) -> bool:
+    """Whether this machine could give it to somebody: groups may keep it from the account that asks."""
+    gpu = (flavor.get("resources") or {}).get("gpu") or {}
+    return bool(flavor.get("available") or flavor.get("total") or gpu.get("kind") == "none")
 
 
 def _last_words(log: Path) -> str:
