@@ -159,7 +159,7 @@ async def test_an_address_typed_into_the_browser_shows_json(browser: httpx.Async
     await sign_in(browser)
     answer = await browser.get(f"{API}me")
     assert answer.json()["name"] == "ann"
-    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert answer.headers["cross-origin-opener-policy"] == "noopener-allow-popups"
     assert answer.headers["x-frame-options"] == "DENY"
 
 

@@ -1,0 +1,63 @@
+"""A hostile server on our own origin opens the dashboard of whoever visits it: it must not get its window."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from allotment_testing.broker_api import BrokerApi, broker_api
+from playwright.async_api import Browser, async_playwright
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+READ_IT = """async (address) => {
+  const stolen = window.open(address);
+  for (let tries = 0; tries < 60; tries++) {
+    await new Promise((next) => setTimeout(next, 50));
+    try {
+      const text = stolen.document.documentElement.innerHTML;
+      if (text.includes('csrf') || text.includes('"ann"')) return text;
+    } catch (refused) {
+      return '';
+    }
+  }
+  return '';
+}"""
+
+
+async def hostile(request: Request) -> HTMLResponse:
+    """Its sender chooses its headers, also the one that our page uses to shake openers off."""
+    return HTMLResponse("<p>Look here", headers={"Cross-Origin-Opener-Policy": request.query_params["coop"]})
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[BrokerApi]:
+    async with broker_api(tmp_path) as made:
+        made.hub.add_user("ann")
+        made.hub.signed_in_as = "ann"
+        made.hub.app.router.routes.append(Route("/user/mallory/", hostile))
+        made.app.mount("/", made.hub.app)
+        yield made
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        made = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        yield made
+        await made.close()
+
+
+@pytest.mark.parametrize("coop", ["unsafe-none", "same-origin", "noopener-allow-popups"])
+async def test_no_opener_reads_our_pages(api: BrokerApi, browser: Browser, coop: str) -> None:
+    async with api.served() as url:
+        page = await browser.new_page()
+        await page.goto(url)
+        await page.wait_for_selector("#live[data-state=on]", timeout=15_000)
+        origin = url.removesuffix("/services/allotment/")
+        await page.goto(f"{origin}/user/mallory/?coop={coop}")
+        for address in ("/services/allotment/", "/services/allotment/api/v1/me"):
+            assert await page.evaluate(READ_IT, address) == "", address
