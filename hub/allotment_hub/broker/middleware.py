@@ -102,8 +102,8 @@ def _harden(headers: MutableHeaders) -> None:
     headers["X-Content-Type-Options"] = "nosniff"
     headers["X-Frame-Options"] = "DENY"
     headers["Referrer-Policy"] = "same-origin"
-    # People's servers share our origin: no window of theirs may keep a handle on ours. `same-origin` would leave
-    # it to one that sends the same header.
+    # People's servers share our origin: no window of theirs may keep a handle on ours. `same-origin` would
+    # leave it to one that sends the same header.
     headers["Cross-Origin-Opener-Policy"] = "noopener-allow-popups"
     headers["Cross-Origin-Resource-Policy"] = "same-origin"
     headers.setdefault("Cache-Control", "no-store")
