@@ -121,9 +121,14 @@ def prepared_installation(
 
 @contextlib.contextmanager
 def docker_installation(daemon: DockerDaemon, *, crashing: bool = False) -> Iterator[Installation]:
-    """A running installation with one simulated A100-80GB; if `crashing`, its services take crash orders."""
+    """A running installation with one simulated A100-80GB.
+
+    If `crashing`, its services take crash orders, and a grant that nobody uses ends soon.
+    """
     made = prepared_installation(daemon)
     if crashing:
+        with made.paths.site.open("a") as site:
+            site.write("policies: {grant_deadline_s: 10}\n")
         made.env |= crashing_environment(made.folder, engine=daemon.base_url)
     try:
         made.up()
