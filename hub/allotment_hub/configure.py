@@ -33,7 +33,7 @@ SESSION_CONFIG = Path(__file__).parent / "session_config"
 
 def configure(c: Any, *, paths: Paths) -> None:
     """Set everything on the traitlets config object `c`. `ConfigError` names all that is wrong."""
-    site, _ = load_configuration(site=paths.site, catalog=paths.catalog)
+    site, catalog = load_configuration(site=paths.site, catalog=paths.catalog)
     runtime = read_runtime(paths)
     _configure_addresses(c, site=site, runtime=runtime)
     _configure_proxy(c, paths=paths, runtime=runtime)
@@ -42,6 +42,9 @@ def configure(c: Any, *, paths: Paths) -> None:
     _configure_roles(c)
     _configure_broker_service(c, paths=paths, runtime=runtime)
     _configure_servers(c, paths=paths, site=site, runtime=runtime)
+    c.GpuSpawnerMixin.flavor_descriptions = {
+        name: flavor.description for name, flavor in catalog.flavors.items() if flavor.description
+    }
 
 
 def read_runtime(paths: Paths) -> Runtime:

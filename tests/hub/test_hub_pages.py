@@ -43,6 +43,7 @@ async def test_the_form_says_what_can_be_picked_and_why_not(ann: httpx.AsyncClie
     assert "This machine has no two whole cards." in page
     assert "It needs the Docker engine" in page
     assert "Starts now: 2 of 2 free." in page
+    assert "For notebooks &amp; small models" in page
     for file in ("allotment.css", "form.js", "wait.js"):
         assert f"/hub/allotment/static/{file}" in page or file == "wait.js"
         assert (await ann.get(f"/hub/allotment/static/{file}")).status_code == 200

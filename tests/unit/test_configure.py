@@ -97,3 +97,8 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secrets" / "cookie").write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="secret cookie is empty"):
         configure(Config(), paths=Paths(data=tmp_path))
+
+
+def test_the_form_s_cards_get_the_catalogue_s_descriptions(tmp_path: Path) -> None:
+    c = configured(tmp_path)
+    assert c.GpuSpawnerMixin.flavor_descriptions["cpu"] == "No GPU; for writing, plotting and small data"

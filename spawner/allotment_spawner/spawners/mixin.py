@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
 from pydantic import ValidationError
-from traitlets import Float, Unicode, default, observe
+from traitlets import Dict, Float, Unicode, default, observe
 
 from allotment_spawner.core.errors import BadOptions, BrokerUnavailable, Refusal, StartFailed
 from allotment_spawner.core.lease import EndReason
@@ -54,6 +54,7 @@ class GpuSpawnerMixin(Spawner):
     stop_grace = Float(10.0, config=True, help="Seconds a server has to end by itself.")
     default_environment = Unicode("", config=True, help="If none is asked for; empty: minimal, or the first.")
     default_flavor = Unicode("", config=True, help="If none is asked for; empty: the cheapest without GPU.")
+    flavor_descriptions = Dict(config=True, help="Flavor -> one line for its card on the form.")
 
     on_step: Callable[[str], None] = staticmethod(lambda _: None)
     """Called before each step of a start."""

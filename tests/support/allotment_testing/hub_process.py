@@ -49,6 +49,7 @@ c.GpuSpawnerMixin.broker_url = "{broker_url}"
 c.GpuSpawnerMixin.broker_token_file = "{broker_token}"
 c.GpuSpawnerMixin.installation = "feedbeef"
 c.GpuSpawnerMixin.stop_grace = 5
+c.GpuSpawnerMixin.flavor_descriptions = {{"gpu-10gb": "For notebooks & small models"}}
 c.GpuLocalSpawner.homes_dir = "{folder}/homes"
 c.GpuLocalSpawner.logs_dir = "{folder}/logs"
 {extra}

@@ -29,5 +29,6 @@ async def options_form(spawner: Any) -> str:
     return _templates.get_template("allotment/form.html").render(
         choices=choices,
         selected=preselected(choices, spawner.last_choice()),
+        descriptions=spawner.flavor_descriptions,
         packages_shown=_PACKAGES_SHOWN,
     )
