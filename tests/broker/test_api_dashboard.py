@@ -131,7 +131,16 @@ def test_ended_sessions_say_why() -> None:
 def test_choices(more: dict[str, Any], state: str, count: str) -> None:
     found = choices([flavor(**more)])[0]
     assert (found.state, found.count) == (state, count)
-    assert found.resources == "1g.10gb (10 GB) · 2 CPU · 8 GB memory"
+    assert found.resources == "1g.10gb (10 GB) · 2 CPUs · 8 GB memory"
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "words"),
+    [("slice", 1, "slice of a GPU"), ("whole", 1, "whole GPU"), ("whole", 2, "2 × whole GPUs")],
+)
+def test_a_device_that_nothing_here_has_is_named_by_its_kind(kind: str, count: int, words: str) -> None:
+    gpu = {"kind": kind, "profile": None, "count": count, "memory_bytes": None}
+    assert choices([flavor(resources={"gpu": gpu})])[0].resources == words
 
 
 @pytest.mark.parametrize(

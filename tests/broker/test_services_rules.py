@@ -128,6 +128,8 @@ async def test_the_local_engine_is_for_two_accounts(tmp_path: Path, trust: bool)
             return
         with pytest.raises(LocalEngineClosed):
             await ask(broker, "ada")
+        offered = await broker.fleet.flavors("ada")
+        assert all("Ask the operator" in (flavor.reason or "") for flavor in offered)
 
 
 async def test_the_hardware_has_no_such_device(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def test_a_static_layout_is_used_as_it_is() -> None:
 def test_reasons() -> None:
     elsewhere = request_for("slice", 10, 1, 1, frozenset({"other"}), frozenset())
     assert refused(elsewhere, gpu(0)).rule == "no_pool"
+    assert "no GPU in MIG mode" in refused(elsewhere, gpu(0)).sentence
     assert refused(Request(()), gpu(0)).rule == "no_pool"
     too_big = refused(request_for("slice", 200, 1, 1, MIG, frozenset()), gpu(0))
     assert too_big == NoRoom(

@@ -164,13 +164,14 @@ def _resources(resources: Mapping[str, Any]) -> str:
     parts = []
     if isinstance(gpu, dict) and gpu.get("kind") not in (None, "none"):
         count = gpu.get("count") or 1
-        what = gpu.get("profile") or ("whole GPU" if count == 1 else "whole GPUs")
+        other = "slice of a GPU" if gpu["kind"] == "slice" else f"whole GPU{'' if count == 1 else 's'}"
+        what = gpu.get("profile") or other
         size = gigabytes(gpu.get("memory_bytes"))
         many = f"{count} × " if count != 1 else ""
         parts.append(f"{many}{what}" + (f" ({size})" if size else ""))
     cpu = resources.get("cpu")
     if isinstance(cpu, int | float):
-        parts.append(f"{cpu:g} CPU")
+        parts.append(f"{cpu:g} CPU{'' if cpu == 1 else 's'}")
     memory = gigabytes(resources.get("memory_bytes"))
     if memory:
         parts.append(f"{memory} memory")

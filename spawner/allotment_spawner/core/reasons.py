@@ -37,7 +37,8 @@ def why_no_room(request: Request, snapshot: Snapshot) -> NoRoom:
 
 def _why(candidate: Candidate, snapshot: Snapshot) -> NoRoom:
     if not any(gpu.pool in candidate.pools for gpu in snapshot.gpus):
-        return NoRoom("no_pool", "There is no GPU that may be used for this choice.", True)
+        what = "whole GPU" if candidate.want.kind == "whole" else "GPU in MIG mode"
+        return NoRoom("no_pool", f"There is no {what} that may be used for this choice.", True)
     if candidate.want.kind == "whole":
         return _why_no_cards(candidate, snapshot)
     return _why_no_slice(candidate, snapshot)

@@ -144,6 +144,8 @@ class Admission:
         try:
             self.check_account(user)
             self.check_flavor(flavor_id, groups)
+        except LocalEngineClosed as refusal:
+            return f"{refusal.sentence} {refusal.next_step}"
         except Refusal as refusal:
             return refusal.sentence
         return None

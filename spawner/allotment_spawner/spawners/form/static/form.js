@@ -18,7 +18,8 @@
     const flavor = picked("flavor");
     start.disabled = !(environment && flavor);
     if (!environment || !flavor) {
-      summary.textContent = "Choose an environment and a size.";
+      const open = ["environment", "flavor"].every((name) => form.querySelector(`input[name="${name}"]:enabled`));
+      summary.textContent = open ? "Choose an environment and a size." : "You cannot start anything here; the cards say why.";
       return;
     }
     const outcome = flavor.closest(".allot-card").querySelector(".allot-outcome");
