@@ -44,12 +44,10 @@ async def test_server_states(
     assert await client.server_state("ann", "") == "absent"
 
 
-async def test_groups_and_admin(hub: FakeHubApi, client: HubClient) -> None:
-    hub.add_user("ann", admin=True, groups=("staff", "gpu"))
+async def test_groups(hub: FakeHubApi, client: HubClient) -> None:
+    hub.add_user("ann", groups=("staff", "gpu"))
     assert await client.groups_of("ann") == {"staff", "gpu"}
-    assert await client.is_admin("ann")
     assert await client.groups_of("nobody") == frozenset()
-    assert not await client.is_admin("nobody")
     assert await client.server_state("nobody", "") == "absent"
 
 
@@ -90,7 +88,6 @@ async def test_a_hub_that_fails_is_unknown_never_absent(transport: httpx.AsyncBa
     client = HubClient(api_url="http://hub/hub/api", token=TOKEN, transport=transport)
     for call in (
         client.groups_of("ann"),
-        client.is_admin("ann"),
         client.server_state("ann", ""),
         client.stop_server("ann", ""),
         client.identify("token"),

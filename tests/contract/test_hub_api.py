@@ -75,12 +75,10 @@ async def test_who_a_token_is(subject: Subject) -> None:
     assert await subject.client.identify("x" * 32) is None
 
 
-async def test_groups_admins_and_servers(subject: Subject) -> None:
+async def test_groups_and_servers(subject: Subject) -> None:
     client = subject.client
     assert await client.groups_of("ann") == {"staff"}
     assert await client.groups_of("no-such-person") == frozenset()
-    assert await client.is_admin("root")
-    assert not await client.is_admin("ann")
     assert await client.server_state("ann", "") == "absent"
     assert await client.server_state("ann", "work") == "absent"
     await client.stop_server("ann", "no-such-server")

@@ -59,10 +59,6 @@ class HubClient:
             _lacks("read:users:groups")
         return frozenset(str(group) for group in model["groups"])
 
-    async def is_admin(self, user: str) -> bool:
-        model = await self._user(user)
-        return model is not None and model.get("admin") is True
-
     async def server_state(self, user: str, server: str) -> ServerState:
         """What the hub believes of this server ("" is the default one).
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from allotment_hub.host.files import write_private
 
-__all__ = ["Process", "end", "end_all", "forget", "recall", "remember", "start", "started_at"]
+__all__ = ["Process", "end", "forget", "recall", "remember", "start", "started_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,6 @@ def end(process: Process, *, grace_s: float, child: subprocess.Popen[bytes] | No
     if not _gone(process, child, within_s=grace_s):
         _send_group(process, signal.SIGKILL)
         _gone(process, child, within_s=10)
-
-
-def end_all(processes: Sequence[Process], *, grace_s: float) -> None:
-    """End several at once."""
-    for process in processes:
-        _send(process, signal.SIGTERM)
-    limit = time.monotonic() + grace_s
-    for process in processes:
-        if not _gone(process, None, within_s=max(0.0, limit - time.monotonic())):
-            _send_group(process, signal.SIGKILL)
-            _gone(process, None, within_s=10)
 
 
 def _send(process: Process, number: signal.Signals) -> None:

@@ -7,18 +7,13 @@ from functools import lru_cache
 from allotment_spawner.core.inventory import Profile
 from allotment_spawner.core.profiles import is_plain
 
-__all__ = ["Axis", "Geometry", "axis_of", "free_placements", "geometry_of", "mask", "most_disjoint"]
+__all__ = ["Axis", "Geometry", "axis_of", "geometry_of", "mask", "most_disjoint"]
 
 
 @lru_cache(maxsize=4096)
 def mask(start: int, size: int) -> int:
     """The bits of memory slices [start, start + size)."""
     return ((1 << size) - 1) << start
-
-
-def free_placements(profile: Profile, taken: int) -> tuple[int, ...]:
-    """The legal starts of `profile` that touch no slice of the mask `taken`."""
-    return tuple(start for start in profile.starts if not mask(start, profile.size) & taken)
 
 
 @lru_cache(maxsize=65536)

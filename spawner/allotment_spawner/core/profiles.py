@@ -10,13 +10,12 @@ from allotment_spawner.core.inventory import Profile
 
 __all__ = ["choose", "is_plain", "largest", "nominal_memory_gb"]
 
-_PLAIN = re.compile(r"\d+g\.(\d+)gb")
-_NOMINAL = re.compile(r"\d+g\.(\d+)gb")
+_NAMED = re.compile(r"\d+g\.(\d+)gb")
 
 
 @lru_cache(maxsize=1024)
 def _nominal_in(name: str) -> int | None:
-    found = _NOMINAL.match(name)
+    found = _NAMED.match(name)
     return int(found[1]) if found else None
 
 
@@ -32,7 +31,7 @@ def nominal_memory_gb(profile: Profile) -> int:
 @lru_cache(maxsize=1024)
 def is_plain(name: str) -> bool:
     """Whether this is an ordinary profile: no `+me`, `-me`, `+gfx` or other variant."""
-    return _PLAIN.fullmatch(name) is not None
+    return _NAMED.fullmatch(name) is not None
 
 
 def choose(profiles: Iterable[Profile], memory_gb: int | None, compute_slices: int) -> Profile | None:

@@ -28,9 +28,6 @@ class Board:
     def latest(self) -> dict[str, object]:
         return dict(self._step)
 
-    def asking(self) -> None:
-        self._set(_step(2, "Asking for a device", stage="asking"))
-
     def queued(self, reply: LeaseReply) -> None:
         lease = reply.lease
         expected = lease.expected_start

@@ -13,7 +13,6 @@ class MemoryHub:
     def __init__(self) -> None:
         self.servers: dict[tuple[str, str], ServerState] = {}
         self.groups: dict[str, frozenset[str]] = {}
-        self.admins: set[str] = set()
         self.away = False
         self.asked = 0
         self.stop_requests: list[tuple[str, str]] = []
@@ -21,10 +20,6 @@ class MemoryHub:
     async def groups_of(self, user: str) -> frozenset[str]:
         self._answer()
         return self.groups.get(user, frozenset())
-
-    async def is_admin(self, user: str) -> bool:
-        self._answer()
-        return user in self.admins
 
     async def server_state(self, user: str, server: str) -> ServerState:
         self._answer()

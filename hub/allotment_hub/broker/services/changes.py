@@ -48,9 +48,6 @@ class Signals:
             for event in self._events.get(lease_id, ()):
                 event.set()
 
-    def touch_all(self) -> None:
-        self.touch(list(self._events))
-
     @contextmanager
     def of(self, lease_id: str) -> Iterator[asyncio.Event]:
         """An event that is set at each change of this lease; the waiter clears it before it looks."""

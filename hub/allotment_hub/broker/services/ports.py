@@ -19,9 +19,6 @@ class HubView(Protocol):
     async def groups_of(self, user: str) -> frozenset[str]:
         """Names of the person's groups at the hub; empty for a person the hub does not know."""
 
-    async def is_admin(self, user: str) -> bool:
-        """Whether the hub calls this person an admin."""
-
     async def server_state(self, user: str, server: str) -> ServerState:
         """`ready`; `spawning` or `stopping` while the hub says so; `absent` when it knows no such server."""
 
