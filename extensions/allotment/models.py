@@ -76,7 +76,6 @@ class Flavor(_Reply):
     available: bool
     reason: str | None = None
     expected_wait_s: float | None = None
-    description: str = ""
 
 
 class Environment(_Reply):

@@ -163,7 +163,6 @@ class FlavorView(_Frozen):
     available: bool
     reason: str | None
     expected_wait_s: float | None
-    description: str = ""
 
 
 class EnvironmentView(_Frozen):

@@ -127,7 +127,7 @@ def _catalog() -> Catalog:
 
     return Catalog(
         flavors={
-            "cpu": flavor("CPU only", "0.05", description="For writing"),
+            "cpu": flavor("CPU only", "0.05"),
             "gpu-10gb": flavor("10 GB GPU", "0.40", GpuWant(kind="slice", memory_gb=10)),
             "gpu-40gb": flavor("40 GB GPU", "1.60", GpuWant(kind="slice", memory_gb=40, compute_slices=3)),
             "gpu-full": flavor("Whole GPU", "3.20", GpuWant(kind="whole")),

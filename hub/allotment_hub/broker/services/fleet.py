@@ -85,7 +85,6 @@ class Fleet:
         return FlavorView(
             id=flavor_id,
             title=flavor.title,
-            description=flavor.description,
             resources={"gpu": gpu, "cpu": flavor.cpu, "memory_bytes": int(flavor.memory_gib * _GIB)},
             free=free,
             total=total,
