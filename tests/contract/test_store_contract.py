@@ -16,7 +16,7 @@ from allotment_hub.broker.store.connect import connect, sqlite_url
 from allotment_hub.broker.store.records import Attempt, Cut, Device, Lease
 from allotment_hub.broker.store.schema import metadata
 from allotment_hub.broker.store.store import Store
-from allotment_hub.broker.store.transaction import SlotTaken, Transaction
+from allotment_hub.broker.store.transaction import IllegalStep, SlotTaken, Transaction
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_testing.postgres import PostgresCluster, postgres_cluster
 from sqlalchemy.exc import IntegrityError
@@ -131,6 +131,19 @@ async def test_one_live_lease_a_server(store: Store, state: LeaseState) -> None:
     await store.write("end", lambda tx: tx.set_lease("a", state=LeaseState.ENDING))
     await add(store, "d", user="ada")
     assert await store.read(lambda tx: tx.live_count("ada")) == 2
+
+
+@pytest.mark.parametrize("state", LeaseState)
+async def test_no_step_leads_back(store: Store, state: LeaseState) -> None:
+    await add(store, "a", state=LeaseState.ENDED)
+    with pytest.raises(IllegalStep, match="from ended"):
+        await store.write("revive", lambda tx: tx.set_lease("a", state=state))
+    await add(store, "b", server="second", state=LeaseState.ENDING)
+    if state is LeaseState.ENDED:
+        await store.write("end", lambda tx: tx.set_lease("b", state=state))
+    else:
+        with pytest.raises(IllegalStep, match="from ending"):
+            await store.write("revive", lambda tx: tx.set_lease("b", state=state))
 
 
 async def test_slots_belong_to_a_lease_that_exists(store: Store) -> None:

@@ -8,14 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from allotment_spawner.core.lease import LIVE, EndReason, LeaseState
+from allotment_spawner.core.lease import LIVE, EndReason, LeaseState, may_follow
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from allotment_hub.broker.store.records import Attempt, Cut, Device, Lease, slots_of
 from allotment_hub.broker.store.schema import attempts, cuts, devices, leases, outages, slots
 
-__all__ = ["SlotTaken", "Transaction"]
+__all__ = ["IllegalStep", "SlotTaken", "Transaction"]
 
 _LIVE = tuple(state.value for state in LIVE)
 _UNENDED = (*_LIVE, LeaseState.ENDING.value)
@@ -34,6 +34,10 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 class SlotTaken(Exception):
     """Another lease holds one of these slots: the database refused the reservation."""
+
+
+class IllegalStep(Exception):
+    """A mistake of ours: the transaction is rolled back."""
 
 
 class Transaction:
@@ -91,7 +95,11 @@ class Transaction:
         return found
 
     def set_lease(self, lease_id: str, **values: Any) -> Lease:
-        """Write these columns. The lease must exist."""
+        """Write these columns. The lease must exist; `IllegalStep` for a state that may not follow its own,
+        so that no mistake of ours revives a lease that is over."""
+        before = self.lease(lease_id)
+        if before is not None and "state" in values and not may_follow(before.state, values["state"]):
+            raise IllegalStep(f"lease {lease_id} from {before.state.value} to {values['state'].value}")
         known = self._known(lease_id, **values)
         self._connection.execute(update(leases).where(leases.c.id == lease_id).values(**_plain(values)))
         return known
