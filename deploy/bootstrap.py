@@ -36,6 +36,10 @@ def main() -> int:
     except Problem as problem:
         print(f"up: {problem}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that may not be written
+        what = f": {error.filename}" if error.filename else ""
+        print(f"up: {error.strerror or error}{what}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("up: interrupted; run it again to go on", file=sys.stderr)
         return 2

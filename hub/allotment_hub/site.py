@@ -80,7 +80,6 @@ class LocalSettings(_Section):
 
 class SignIn(_Section):
     operators_group: str = "allotment-operators"
-    authenticator: Literal["local"] = "local"
 
 
 class BrokerSettings(_Section):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.util
+import io
 import shutil
 import subprocess
 from pathlib import Path
@@ -107,3 +110,17 @@ def _pretend(checkout: Path) -> None:
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True, exist_ok=True)
     python.touch(mode=0o755)
+
+
+def test_a_full_disk_is_one_sentence(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap = load(checkout)
+
+    def no_room() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere")
+
+    said = io.StringIO()
+    monkeypatch.setattr(bootstrap, "install", no_room)
+    monkeypatch.setattr(bootstrap, "_check_options", lambda _argv: None)
+    with contextlib.redirect_stderr(said):
+        assert bootstrap.main() == 2
+    assert said.getvalue() == "up: No space left on device: /somewhere\n"
