@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -40,8 +41,7 @@ class Client:
             follow_redirects=False,
             # A proxy meant for the outside world must not see a person's token.
             trust_env=False,
-            # The system's certificates, so that an institution's own authority is known.
-            verify=ssl.create_default_context() if settings.url.startswith("https:") else False,
+            verify=_trust(settings.certificate) if settings.url.startswith("https:") else False,
         )
 
     def __enter__(self) -> Client:
@@ -129,6 +129,11 @@ class Client:
                 f"Allotment at {self.settings.url} does not answer in time.", "Try again in a moment."
             ) from None
         except (httpx.TransportError, httpx.InvalidURL) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise Unreachable(
+                    f"The certificate of {self.settings.url} is not trusted here ({error}).",
+                    "Name the authority that signed it in SSL_CERT_FILE.",
+                ) from None
             raise Unreachable(
                 f"Nothing answers at {self.settings.url} ({error}).",
                 "Start it with ./deploy/up, or check the address.",
@@ -167,3 +172,13 @@ class Client:
             f"What answers at {self.settings.url} is not an Allotment that this version understands.",
             "Check ALLOTMENT_URL; it ends in /services/allotment/.",
         )
+
+
+def _trust(certificate: Path | None) -> ssl.SSLContext:
+    """Exactly this certificate; without one the system's, so that an institution's own authority is known."""
+    if certificate is None:
+        return ssl.create_default_context()
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    return context

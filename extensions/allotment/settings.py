@@ -17,13 +17,17 @@ PREFIX = "/services/allotment/"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`url` is the broker's base and ends in `/services/allotment/`; `hub_url` is None when unknown."""
+    """`url` is the broker's base and ends in `/services/allotment/`; `hub_url` is None when unknown.
+
+    `certificate`: what an installation on this machine serves itself; it is trusted, whatever its name.
+    """
 
     url: str
     token: str
     hub_url: str | None
     source: str
     """Where the settings were found, in words."""
+    certificate: Path | None = None
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, source={self.source!r})"
@@ -76,7 +80,9 @@ def _from_environment(env: Mapping[str, str]) -> Settings:
             "ALLOTMENT_URL is set, but there is no token.",
             "Make one on the hub's token page and set ALLOTMENT_TOKEN.",
         )
-    return Settings(url=url, token=token, hub_url=None, source="the environment")
+    # Inside a session the broker's address is not the hub's.
+    hub_url = None if env.get("ALLOTMENT_TOKEN") else env.get("JUPYTERHUB_API_URL")
+    return Settings(url=url, token=token, hub_url=hub_url, source="the environment")
 
 
 def _from_data_dir(data_dir: Path) -> Settings:
@@ -98,4 +104,20 @@ def _from_data_dir(data_dir: Path) -> Settings:
             f"{path} cannot be used ({type(error).__name__}: {error}).",
             "Start ./deploy/up again; it writes the file anew.",
         ) from None
-    return Settings(url=str(url).rstrip("/") + "/", token=str(token), hub_url=str(hub_url), source=str(path))
+    return Settings(
+        url=str(url).rstrip("/") + "/",
+        token=str(token),
+        hub_url=str(hub_url),
+        source=str(path),
+        certificate=_certificate(data_dir),
+    )
+
+
+def _certificate(data_dir: Path) -> Path | None:
+    """The certificate that `up` was started with; None without one, or when that is unknown."""
+    try:
+        document = json.loads((data_dir.expanduser() / "run" / "host.json").read_text(encoding="utf-8"))
+        found = document["tls_cert"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Path(found) if found and Path(found).is_file() else None

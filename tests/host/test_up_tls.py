@@ -9,11 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from allotment.cli import build_app
 from allotment_testing.installation import Installation
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from typer.testing import CliRunner
 
 
 @pytest.fixture
@@ -54,6 +56,8 @@ def test_served_with_tls(installation: Installation, pair: tuple[Path, Path]) ->
         cookie = next(line for line in reply.headers.get_list("set-cookie") if line.startswith("_xsrf"))
         assert "secure" in cookie.lower()
         assert browser.get("/services/allotment/health").json()["ready"] is True
+    said = CliRunner().invoke(build_app(), ["status", "--data-dir", str(installation.data)])
+    assert (said.exit_code, "does not work" in said.output) == (0, False), said.output
 
 
 def test_a_key_of_another_certificate_is_refused(installation: Installation, pair: tuple[Path, Path]) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from allotment.client import Client
 from allotment.errors import NotAllotment, Refused, Unreachable
-from allotment.settings import Settings
+from allotment.settings import Settings, find_settings
 from allotment_testing.canned_broker import OPERATOR, PERSON, serve_canned_broker
 
 
@@ -98,6 +98,14 @@ def test_health_and_the_hub_need_no_token(url: str) -> None:
     with Client(settings(url, "wrong")) as client:
         assert client.health().ready
         assert client.hub_version() == "6.1.1"
+
+
+def test_inside_a_session_the_hub_is_found_beside_the_broker(url: str) -> None:
+    hub = url.split("/services/", maxsplit=1)[0] + "/hub/api"
+    inside = {"ALLOTMENT_URL": "http://127.0.0.1:1", "JUPYTERHUB_API_TOKEN": "t", "JUPYTERHUB_API_URL": hub}
+    with Client(find_settings(inside)) as client:
+        assert client.hub_version() == "6.1.1"
+    assert find_settings({**inside, "ALLOTMENT_TOKEN": "of another Allotment"}).hub_url is None
 
 
 def test_a_broker_that_starts_says_so() -> None:
