@@ -124,3 +124,13 @@ def test_a_full_disk_is_one_sentence(checkout: Path, monkeypatch: pytest.MonkeyP
     with contextlib.redirect_stderr(said):
         assert bootstrap.main() == 2
     assert said.getvalue() == "up: No space left on device: /somewhere\n"
+
+
+def test_down_on_half_an_installation_is_one_sentence(checkout: Path) -> None:
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    done = run(checkout, "down")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "./deploy/up completes it" in done.stderr
