@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +25,8 @@ BROKER_SCOPES = ("list:users", "read:servers", "delete:servers", "read:groups", 
 PREFIX = f"/services/{SERVICE}/"
 DAY_S = 86400
 PULL_ALLOWANCE_S = 3600
-TEMPLATES = Path(__file__).parent / "hub_templates"
+QUIET_LAB = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+"""For sessions without an image; the images settle the same in their own configuration."""
 SESSION_CONFIG = Path(__file__).parent / "session_config"
 """Settings of JupyterLab in sessions without an image: no news prompt."""
 
@@ -66,7 +66,7 @@ def _configure_addresses(c: Any, *, site: Site, runtime: Runtime) -> None:
         c.JupyterHub.public_url = site.public_url
     c.JupyterHub.hub_bind_url = _origin(runtime.hub_api_url)
     c.JupyterHub.hub_connect_url = _origin(runtime.hub_api_url_for_workloads)
-    c.JupyterHub.template_paths = [str(TEMPLATES), *spawner_handlers.template_paths()]
+    c.JupyterHub.template_paths = spawner_handlers.template_paths()
     c.JupyterHub.template_vars = {
         "allotment_title": site.title,
         "allotment_simulated": runtime.gpus.startswith("sim:"),
@@ -167,16 +167,10 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
         c.GpuDockerSpawner.home = site.docker.home
         c.GpuDockerSpawner.request_devices = runtime.request_devices
     else:
-        c.GpuLocalSpawner.args = _local_arguments()
+        c.GpuLocalSpawner.args = QUIET_LAB
         c.GpuLocalSpawner.environment = {"JUPYTER_CONFIG_PATH": str(SESSION_CONFIG)}
         c.GpuLocalSpawner.homes_dir = str(paths.homes)
         c.GpuLocalSpawner.logs_dir = str(paths.logs / "sessions")
-
-
-def _local_arguments() -> list[str]:
-    """The images settle the same in their own configuration."""
-    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    return [*quiet, "--allow-root"] if os.geteuid() == 0 else quiet
 
 
 def _origin(url: str) -> str:

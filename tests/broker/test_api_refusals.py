@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from allotment_hub.broker.problems import STATUS, problem_of, refusal_of, status_of
+from allotment_hub.broker.problems import (
+    STATUS,
+    TooManyStreams,
+    problem_of,
+    refusal_of,
+    response_of,
+    status_of,
+)
 from allotment_hub.broker.services.ports import HubUnavailable
-from allotment_spawner.core.errors import NoSuchLease, Refusal
+from allotment_spawner.core.errors import BrokerUnavailable, NoSuchLease, Refusal, TooManySessions
 
 
 def every_refusal() -> list[type[Refusal]]:
@@ -30,3 +37,15 @@ def test_refusals_that_no_table_names() -> None:
     assert status_of(refusal_of(HubUnavailable("Silence."))) == 503
     assert status_of(refusal_of(ValueError("?"))) == 500
     assert status_of(NoSuchLease("", "")) == 404
+
+
+def test_only_what_patience_helps_names_a_time_to_try_again() -> None:
+    kinds: tuple[tuple[type[Refusal], bool], ...] = (
+        (BrokerUnavailable, True),
+        (TooManyStreams, True),
+        (TooManySessions, False),
+        (NoSuchLease, False),
+    )
+    assert [("retry-after" in response_of(kind("", "")).headers) for kind, _ in kinds] == [
+        named for _, named in kinds
+    ]

@@ -138,7 +138,8 @@ def response_of(refusal: Refusal, headers: Mapping[str, str] | None = None) -> J
     extra = dict(headers or {})
     if status == HTTPStatus.UNAUTHORIZED:
         extra.setdefault("WWW-Authenticate", "Bearer")
-    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+    if status == HTTPStatus.SERVICE_UNAVAILABLE or isinstance(refusal, TooManyStreams):
+        # what a little patience helps; one session too many stays one until another is stopped
         extra.setdefault("Retry-After", "2")
     content = problem_of(refusal).model_dump(mode="json")
     return JSONResponse(content, status_code=status, media_type=PROBLEM_TYPE, headers=extra)

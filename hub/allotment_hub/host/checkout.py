@@ -18,7 +18,7 @@ _PINS = (
     "hub/pyproject.toml",
     "extensions/pyproject.toml",
 )
-_KINDS = frozenset({".py", ".yaml", ".html", ".js", ".css", ".ini", ".mako"})
+_KINDS = frozenset({".py", ".yaml", ".html", ".js", ".css", ".ini", ".json", ".mako"})
 
 
 def version(checkout: Path = CHECKOUT) -> str:
