@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -167,7 +168,7 @@ def _pip_install() -> None:
         raise
     reader.join(5)
     if code != 0:
-        errors = [line for line in lines if line.startswith("ERROR")]
+        errors = [line.strip() for line in lines if line.strip().startswith("ERROR")]
         why = (errors[0].removeprefix("ERROR: ") if errors else _last("\n".join(lines))).strip().rstrip(".")
         raise Problem(
             f"pip could not install the packages ({why}); does the package index answer? More in {log}."
@@ -184,7 +185,7 @@ def _show(child: subprocess.Popen[str], lines: deque[str], log: Path) -> None:
             words = line.split()
             if words[:1] in (["Collecting"], ["Downloading"]) and time.monotonic() - told > 4:
                 told = time.monotonic()
-                print(f"·   {words[1]}", flush=True)
+                print(f"·   {re.split('[<>=~!;[]', words[1], maxsplit=1)[0]}", flush=True)
             elif words[:2] == ["Installing", "collected"]:
                 print("·   putting the packages in place", flush=True)
 

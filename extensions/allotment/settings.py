@@ -81,7 +81,8 @@ def _from_environment(env: Mapping[str, str]) -> Settings:
             "Make one on the hub's token page and set ALLOTMENT_TOKEN.",
         )
     # Inside a session the broker's address is not the hub's.
-    hub_url = None if env.get("ALLOTMENT_TOKEN") else env.get("JUPYTERHUB_API_URL")
+    hub_api = "" if env.get("ALLOTMENT_TOKEN") else env.get("JUPYTERHUB_API_URL", "")
+    hub_url = hub_api.rstrip("/").removesuffix("/hub/api") or None
     return Settings(url=url, token=token, hub_url=hub_url, source="the environment")
 
 

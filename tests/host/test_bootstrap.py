@@ -134,3 +134,17 @@ def test_down_on_half_an_installation_is_one_sentence(checkout: Path) -> None:
     done = run(checkout, "down")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "./deploy/up completes it" in done.stderr
+
+
+def test_what_pip_missed_is_named(checkout: Path) -> None:
+    bootstrap = load(checkout)
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\necho '      ERROR: No matching distribution found for hatchling'\n"
+        "echo 'note: This error originates from a subprocess.'\nexit 1\n",
+        encoding="utf-8",
+    )
+    python.chmod(0o755)
+    with pytest.raises(bootstrap.Problem, match=r"No matching distribution found for hatchling\)"):
+        bootstrap._pip_install()
