@@ -188,6 +188,8 @@ def _show(child: subprocess.Popen[str], lines: deque[str], log: Path) -> None:
                 print(f"·   {re.split('[<>=~!;[]', words[1], maxsplit=1)[0]}", flush=True)
             elif words[:2] == ["Installing", "collected"]:
                 print("·   putting the packages in place", flush=True)
+    if child.stdout is not None:
+        child.stdout.close()
 
 
 def _last(text: str) -> str:
