@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,32 @@ async def test_a_layout_that_is_refused_is_trouble_not_a_crash(tmp_path: Path, r
         await world.rounds(broker, 30)
         spawner = ProtocolSpawner(world, "ada")
         assert (await spawner.request(broker)).lease.state is LeaseState.GRANTED
+
+
+async def test_a_layout_in_the_making_queues_a_request_and_refuses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after a first start or a restart of the machine its declared slices are not there yet."""
+    pool = Pool(name="static", mig=True, layout=Layout(devices={"1g.10gb": 7}))
+    world = BrokerWorld(tmp_path, spec=ONE_MIG, site=Site(pools=(pool,), policies=ROOMY))
+    world.settle_s = 0.05
+    real, go_on = world.agent.ensure_slice, asyncio.Event()
+
+    async def slow(gpu_uuid: str, profile: str, start: int) -> Slice:
+        await go_on.wait()
+        return await real(gpu_uuid, profile, start)
+
+    monkeypatch.setattr(world.agent, "ensure_slice", slow)
+    async with world.broker() as broker:
+        spawner = ProtocolSpawner(world, "ada")
+        assert (await spawner.request(broker)).lease.state is LeaseState.QUEUED
+        with pytest.raises(FlavorUnavailable):
+            await ProtocolSpawner(world, "bob", flavor="gpu-full").request(broker)
+        go_on.set()
+        await world.rounds(broker, 2)
+        assert (await spawner.wait(broker)).type == "granted"
+        with pytest.raises(FlavorUnavailable):
+            await ProtocolSpawner(world, "bob", flavor="gpu-20gb").request(broker)
 
 
 async def test_an_adopted_idle_slice_makes_room(tmp_path: Path) -> None:

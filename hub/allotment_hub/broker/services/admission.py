@@ -126,7 +126,10 @@ class Admission:
         if total:
             return None
         answer = place(request, snapshot, Demand.uniform())
-        if not isinstance(answer, NoRoom) or (self._situation.troubled and not answer.never):
+        if not isinstance(answer, NoRoom):
+            return None
+        passing = not answer.never or answer.rule == "layout_without_it"
+        if passing and self._situation.unsettled:
             return None
         return answer.sentence
 

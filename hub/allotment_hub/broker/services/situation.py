@@ -27,6 +27,8 @@ class Situation:
         self._book = book
         self._seen = observations
         self.cuts: dict[tuple[str, str, int], Cut] = {}
+        self.making: set[str] = set()
+        """GPUs whose declared layout is being made right now."""
         self._cuts_version = 0
         self._key: tuple[int, int, int] | None = None
         self._machine = Machine((), Snapshot(()))
@@ -45,9 +47,9 @@ class Situation:
         return self._seen.inventory is not None
 
     @property
-    def troubled(self) -> bool:
-        """Whether a GPU is left alone for a moment, because changing it just failed."""
-        return bool(self._seen.troubles())
+    def unsettled(self) -> bool:
+        """Whether a GPU is left alone for a moment (changing it just failed) or has its layout made."""
+        return bool(self.making or self._seen.troubles())
 
     @property
     def boot_id(self) -> str | None:

@@ -67,11 +67,22 @@ class Upkeep:
             self.remarks[gpu.uuid] = str(reason)
             return
         self.remarks.pop(gpu.uuid, None)
-        if missing:
-            self._jobs.start(f"layout-{gpu.uuid}", lambda: self._make(gpu.uuid, missing))
+        if missing and self._jobs.start(f"layout-{gpu.uuid}", lambda: self._make(gpu.uuid, missing)):
+            self._situation.making.add(gpu.uuid)
 
     async def _make(self, gpu_uuid: str, missing: list[tuple[str, int]]) -> None:
         """Recorded as ours before the hardware is touched: a crash in between leaves no foreign slice."""
+        try:
+            try:
+                await self._make_all(gpu_uuid, missing)
+            except Refusal as refusal:
+                self._seen.trouble(gpu_uuid, refusal.sentence)
+            # its slices are known before it counts as made
+            await self._seen.look_at_agent()
+        finally:
+            self._situation.making.discard(gpu_uuid)
+
+    async def _make_all(self, gpu_uuid: str, missing: list[tuple[str, int]]) -> None:
         boot_id = self._situation.boot_id or ""
         cuts = [
             Cut(gpu_uuid=gpu_uuid, start=start, profile=name, boot_id=boot_id, made_at=self._clock())
@@ -79,15 +90,11 @@ class Upkeep:
         ]
         await self._store.write("layout", lambda tx: tx.add_cuts(cuts))
         self._situation.note_cuts(*cuts)
-        try:
-            async with self._cutting.lock(gpu_uuid):
-                for name, start in missing:
-                    self._on_step("layout.before")
-                    await self._agent.ensure_slice(gpu_uuid, name, start)
-                    self._on_step("layout.after")
-        except Refusal as refusal:
-            self._seen.trouble(gpu_uuid, refusal.sentence)
-        await self._seen.look_at_agent()
+        async with self._cutting.lock(gpu_uuid):
+            for name, start in missing:
+                self._on_step("layout.before")
+                await self._agent.ensure_slice(gpu_uuid, name, start)
+                self._on_step("layout.after")
 
     async def _forget_cuts(self) -> None:
         """Slices of an earlier boot, or destroyed by somebody else: one that appears there is foreign."""
