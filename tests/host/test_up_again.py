@@ -106,13 +106,13 @@ def test_purge_removes_everything(installation: Installation) -> None:
     assert running_services(installation.paths) == []
 
 
-def in_the_foreground(installation: Installation) -> subprocess.Popen[str]:
+def in_the_foreground(installation: Installation, *, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     argv = [word for word in installation.arguments() if word not in ("--detach", "--yes")]
     return subprocess.Popen(
         [sys.executable, "-m", "allotment_hub.host.up", *argv],
         env=installation.env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         text=True,
         start_new_session=True,
     )
@@ -148,4 +148,21 @@ def test_a_broken_configuration_keeps_nobody_from_stopping(installation: Install
         child.kill()
         child.wait()
     assert child.returncode == 0
+    assert running_services(installation.paths) == []
+
+
+def test_a_terminal_that_was_closed_stops_the_services(installation: Installation) -> None:
+    ours, theirs = os.openpty()
+    child = in_the_foreground(installation, stdout=theirs)
+    os.close(theirs)
+    try:
+        shown = b""
+        while b"Ctrl-C" not in shown:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        child.send_signal(signal.SIGHUP)
+        child.wait(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
     assert running_services(installation.paths) == []

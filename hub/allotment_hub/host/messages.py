@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from allotment_hub.host.checkout import CHECKOUT
 from allotment_hub.host.connection import Connection
@@ -14,8 +15,9 @@ __all__ = ["ask", "counted", "finished", "go_on", "run_now", "say"]
 
 
 def say(text: str) -> None:
-    """One line of progress, at once even into a pipe."""
-    print(f"· {text}", flush=True)
+    """One line of progress, at once even into a pipe; where nobody reads any more, the work still goes on."""
+    with suppress(OSError):
+        print(f"· {text}", flush=True)
 
 
 def counted(count: int | None) -> str:
