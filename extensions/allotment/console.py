@@ -23,7 +23,12 @@ __all__ = ["AsJson", "DataDir", "broker", "fail", "print_json", "screen", "since
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="The folder of an installation on this machine.", show_default=False),
+    typer.Option(
+        "--data-dir",
+        help="The folder of an installation on this machine.",
+        show_default=False,
+        readable=False,  # where root started it, others may pass through it, not list it
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from allotment_hub.commands.installation import paths_of
 from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host.checkout import version
-from allotment_hub.host.checks import Finding, machine_findings
+from allotment_hub.host.checks import Finding, machine_findings, rights_finding
 from allotment_hub.host.control import running
 from allotment_hub.host.docker_checks import docker_findings, firewall_findings
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
@@ -56,7 +56,7 @@ def examine(paths: Paths) -> list[Finding]:
     if settings is None or runtime is None:
         findings.append(Finding("services", "warning", "Allotment was not started yet.", "Run ./deploy/up."))
     else:
-        findings += _services(paths, settings)
+        findings += [*_rights(settings), *_services(paths, settings)]
     wants_docker = runtime is None or runtime.engine == "docker"
     engine = docker_findings(base_url=site.docker.socket, real_gpus=driver_gpus()[0] > 0)
     if not wants_docker:
@@ -89,6 +89,11 @@ def _gpus(runtime: Runtime | None) -> Finding:
     simulated = runtime is None or runtime.gpus.startswith("sim:")
     what = f"{problem} {'GPUs are simulated.' if simulated else 'Only CPU flavors can be used.'}"
     return Finding("gpus", "warning", what, "For real GPUs install NVIDIA's driver, then ./deploy/up again.")
+
+
+def _rights(settings: HostSettings) -> list[Finding]:
+    found = rights_finding(settings.user)
+    return [] if found is None else [found]
 
 
 def _services(paths: Paths, settings: HostSettings) -> list[Finding]:

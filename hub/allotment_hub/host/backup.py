@@ -13,7 +13,8 @@ from pathlib import Path
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.files import private_folder
 from allotment_hub.host.rotation import tail
-from allotment_hub.host.specs import CONFIG_FILE
+from allotment_hub.host.specs import CONFIG_FILE, account_env
+from allotment_hub.host.unix_account import UnixAccount
 from allotment_hub.paths import Paths
 
 __all__ = ["back_up", "migrate_hub"]
@@ -39,18 +40,25 @@ def back_up(paths: Paths, *, old_code: str, now: datetime) -> Path | None:
     return folder
 
 
-def migrate_hub(paths: Paths, *, env: Mapping[str, str]) -> None:
-    """The hub's schema; the broker migrates its own when it starts. Does nothing when it fits."""
+def migrate_hub(paths: Paths, *, env: Mapping[str, str], account: UnixAccount | None = None) -> None:
+    """The hub's schema; the broker migrates its own when it starts. Does nothing when it fits.
+
+    As the account that the hub runs as, so that no file of root's lies in its way.
+    """
     log = paths.logs / "upgrade.log"
     with log.open("ab") as stream:
         done = subprocess.run(
             [sys.executable, "-m", "jupyterhub", "upgrade-db", "-f", str(CONFIG_FILE)],
             check=False,
             cwd=paths.hub,
-            env={**env, "ALLOTMENT_DATA": str(paths.data)},
+            env={**account_env(env, account), "ALLOTMENT_DATA": str(paths.data)},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=() if account else None,
+            umask=0o077 if account else -1,
         )
     if done.returncode != 0:
         last = (tail(log, lines=1) or ["no output"])[0]

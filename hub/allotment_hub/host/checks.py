@@ -14,9 +14,11 @@ from typing import Literal
 
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.node import find_node
+from allotment_hub.host.settings import HostSettings
+from allotment_hub.host.unix_account import STAYS_ROOT, UnixAccount, check_account, ordinary
 from allotment_hub.paths import Paths
 
-__all__ = ["Finding", "check_data_dir", "check_tls", "machine_findings", "require"]
+__all__ = ["Finding", "check_data_dir", "check_tls", "machine_findings", "require", "rights_finding"]
 
 NEEDED_BYTES = 1 << 30
 SOCKET_PATH_LIMIT = 107
@@ -46,7 +48,7 @@ def machine_findings(paths: Paths) -> list[Finding]:
     checks: tuple[Callable[[], Finding], ...] = (
         _python,
         _system,
-        lambda: _data_dir(paths),
+        lambda: _data_of_root(paths) or _data_dir(paths),
         lambda: _socket_path(paths),
         lambda: _disk(paths),
         _open_files,
@@ -55,9 +57,23 @@ def machine_findings(paths: Paths) -> list[Finding]:
     return [check() for check in checks]
 
 
-def check_data_dir(paths: Paths) -> None:
-    """The parts that must hold before a folder is made; raises `HostError`."""
-    require([_system(), _data_dir(paths), _socket_path(paths), _disk(paths)])
+def check_data_dir(paths: Paths, account: UnixAccount | None = None) -> None:
+    """The parts that must hold before a folder is made; raises `HostError`.
+
+    With the account that the services are to run as, also whether it can use them there.
+    """
+    require([_system(), _data_dir(paths, account), _socket_path(paths), _disk(paths)])
+    if account is not None:
+        above = _existing(paths.data.parent)
+        check_account(account, enters=[above])
+
+
+def rights_finding(user: str | None) -> Finding | None:
+    """As `user` stands in host.json; None where root started nothing."""
+    account = ordinary(user)
+    if account is not None:
+        return Finding("rights", "ok", f"services run as {account.name}, only the agent as root")
+    return Finding("rights", "warning", *STAYS_ROOT) if os.geteuid() == 0 else None
 
 
 def check_tls(certificate: Path, key: Path) -> None:
@@ -89,7 +105,7 @@ def _system() -> Finding:
     return Finding("system", "ok", f"Linux {os.uname().release}")
 
 
-def _data_dir(paths: Paths) -> Finding:
+def _data_dir(paths: Paths, account: UnixAccount | None = None) -> Finding:
     here = _existing(paths.data)
     if not here.is_dir():
         return Finding("data", "error", f"{here} is not a folder.", "Choose another with --data-dir.")
@@ -97,7 +113,8 @@ def _data_dir(paths: Paths) -> Finding:
         return Finding(
             "data", "error", f"You may not write in {here}.", "Choose another folder with --data-dir."
         )
-    if here == paths.data and here.stat().st_uid != os.geteuid():
+    owners = {os.geteuid()} | ({account.uid} if account else set())
+    if here == paths.data and here.stat().st_uid not in owners:
         return Finding(
             "data", "error", f"{here} belongs to another account.", "Run as that account, or use --data-dir."
         )
@@ -106,6 +123,17 @@ def _data_dir(paths: Paths) -> Finding:
             "data", "error", f"{here} holds other files already.", "Choose an empty folder with --data-dir."
         )
     return Finding("data", "ok", f"data in {paths.data}")
+
+
+def _data_of_root(paths: Paths) -> Finding | None:
+    """For the account that root's services run as: it uses the folder and need not own it."""
+    if os.geteuid() == 0 or not os.access(paths.runtime.parent, os.R_OK | os.X_OK):
+        return None
+    settings = HostSettings.load(paths.data)
+    account = ordinary(settings.user) if settings is not None else None
+    if account is None or account.uid != os.geteuid():
+        return None
+    return Finding("data", "ok", f"data in {paths.data}, started by root")
 
 
 def _socket_path(paths: Paths) -> Finding:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from allotment_hub.host.files import write_private
+from allotment_hub.host.files import rewrite, write_private
+from allotment_hub.host.ownership import give_file
 
 __all__ = ["Connection", "make_password"]
 
@@ -33,7 +35,18 @@ class Connection:
     admin_token: str
 
     def save(self, path: Path) -> None:
-        write_private(path, json.dumps(asdict(self), indent=2) + "\n")
+        """It stays the file of the account that it was given to, whether root or that account saves it."""
+        text = json.dumps(asdict(self), indent=2) + "\n"
+        owner = path.lstat() if path.exists() else None
+        try:
+            write_private(path, text)
+        except PermissionError:
+            if owner is None or owner.st_uid != os.geteuid():
+                raise
+            rewrite(path, text)  # the folder is root's, the file is ours
+            return
+        if owner is not None and os.geteuid() == 0:
+            give_file(path, uid=owner.st_uid, gid=owner.st_gid)
 
     @classmethod
     def load(cls, path: Path) -> Connection | None:

@@ -14,6 +14,7 @@ from allotment_hub.host.layout import read_runtime, running_services
 from allotment_hub.host.options import DownOptions, parse_down
 from allotment_hub.host.purge import purge_docker
 from allotment_hub.host.sessions import count_workloads, end_workloads, site_or_defaults, stop_through_hub
+from allotment_hub.host.settings import HostSettings
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
     del env
     paths = Paths(data=options.data_dir)
+    _check_owner(paths)
     if not paths.runtime.parent.is_dir():
         raise HostError(f"{paths.data} holds no Allotment; name its folder with --data-dir.")
     if options.purge and not options.yes and sys.stdin.isatty():
@@ -52,6 +54,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
             raise HostError("nothing was removed.")
     runtime = read_runtime(paths)
     site = site_or_defaults(paths)
+    settings = HostSettings.load(paths.data)
     if runtime is not None and not options.keep_sessions and running(paths):
         stop_through_hub(paths, runtime, messages.say)
     if running(paths) or running_services(paths):
@@ -60,7 +63,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
     else:
         messages.say("No services run")
     if runtime is not None:
-        _sessions(options, site, runtime)
+        _sessions(options, site, runtime, settings.user if settings else None)
     if options.purge:
         if runtime is not None and runtime.engine == "docker":
             purge_docker(site, runtime)
@@ -69,11 +72,17 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
     return 0
 
 
-def _sessions(options: DownOptions, site: Site, runtime: Runtime) -> None:
+def _check_owner(paths: Paths) -> None:
+    """Before anything is asked or stopped: root's services are not another account's to stop."""
+    if paths.data.is_dir() and os.geteuid() not in (0, paths.data.stat().st_uid):
+        raise HostError(f"{paths.data} belongs to another account; run this as that one, or with sudo.")
+
+
+def _sessions(options: DownOptions, site: Site, runtime: Runtime, user: str | None) -> None:
     if not options.keep_sessions:
-        end_workloads(site, runtime, messages.say)
+        end_workloads(site, runtime, messages.say, user)
         return
-    count = count_workloads(site, runtime)
+    count = count_workloads(site, runtime, user)
     if count:
         messages.say(f"{messages.go_on(count)}; ./deploy/up finds them again")
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
 
-__all__ = ["ensure_secret", "private_folder", "write_private"]
+__all__ = ["belong", "ensure_secret", "private_folder", "rewrite", "write_private"]
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600, in one step: a reader sees the old or the new one, whole."""
+    """Write a file with mode 0600, in one step: a reader sees the old or the new one, whole.
+
+    `belong` says whose it is.
+    """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            belong(descriptor, path.parent)
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
@@ -22,6 +27,28 @@ def write_private(path: Path, text: str) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Replace what a file of ours holds, where its folder takes no new one; short, so in one write."""
+    content = text.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+
+
+def belong(descriptor: int, folder: Path) -> None:
+    """Make an open file private as its folder is: where a group may read the folder, 0640, else 0600.
+
+    Written by root in a folder of the account that the services run as, it is that account's.
+    """
+    found = folder.stat()
+    if os.geteuid() == 0:
+        os.fchown(descriptor, found.st_uid, found.st_gid)
+    os.fchmod(descriptor, 0o640 if found.st_mode & stat.S_IRGRP else 0o600)
 
 
 def private_folder(path: Path) -> None:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from allotment_hub.host.files import belong
+
 __all__ = ["Lock", "holder"]
 
 
@@ -36,6 +38,7 @@ class Lock:
         except BlockingIOError:
             os.close(descriptor)
             return False
+        belong(descriptor, self._path.parent)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor

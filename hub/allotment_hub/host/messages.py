@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from allotment_hub.host.checkout import CHECKOUT
 from allotment_hub.host.connection import Connection
+from allotment_hub.host.options import default_data_dir
 from allotment_hub.host.prepare import Plan
 from allotment_hub.paths import Paths
 
@@ -42,6 +43,11 @@ def ask(question: str) -> bool:
         return False
 
 
+def _down(paths: Paths) -> str:
+    usual = default_data_dir(os.environ) == paths.data
+    return "./deploy/down" if usual else f"./deploy/down --data-dir {paths.data}"
+
+
 def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, detach: bool) -> None:
     """Where it is, how to sign in, where data and logs lie, what to do next.
 
@@ -68,7 +74,7 @@ def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, d
             "  Docker              images/build minimal pytorch, then",
             "                      ./deploy/down && ./deploy/up --engine docker",
         ]
-    lines += ["", f"  Stop                {'./deploy/down' if detach else 'Ctrl-C, or ./deploy/down'}", ""]
+    lines += ["", f"  Stop                {'' if detach else 'Ctrl-C, or '}{_down(paths)}", ""]
     print("\n".join(lines), flush=True)
     sys.stdout.flush()
 

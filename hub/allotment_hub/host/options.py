@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from allotment_hub.host.errors import HostError
+from allotment_hub.host.unix_account import find_account, sudo_name
 
 __all__ = ["DownOptions", "UpOptions", "default_data_dir", "parse_down", "parse_up"]
 
@@ -30,6 +31,7 @@ class UpOptions:
     detach: bool = False
     yes: bool = False
     trust_users: bool = False
+    user: str | None = None
 
     @property
     def loopback(self) -> bool:
@@ -49,16 +51,22 @@ class _Parser(argparse.ArgumentParser):
         raise HostError(f"{message[:1].upper()}{message[1:]}; {self.prog} --help lists the options.")
 
 
-def default_data_dir(env: Mapping[str, str]) -> Path:
-    """`$XDG_DATA_HOME/allotment`, else `~/.local/share/allotment`; `$ALLOTMENT_DATA` names another one."""
+def default_data_dir(env: Mapping[str, str], user: str | None = None) -> Path:
+    """`$XDG_DATA_HOME/allotment`, else `~/.local/share/allotment`; `$ALLOTMENT_DATA` names another one.
+
+    As root it is the home of the account that the services are to run as: of `user`, or behind sudo.
+    """
     if env.get("ALLOTMENT_DATA"):
         return Path(env["ALLOTMENT_DATA"]).expanduser().absolute()
     base = env.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share").absolute() / "allotment"
+    name = (user or sudo_name(env)) if os.geteuid() == 0 else None
+    home = Path(find_account(name).home) if name else Path.home()
+    if name and not base and not home.is_dir():
+        raise HostError(f"The account {name} has no home for the data; name a folder with --data-dir.")
+    return (Path(base) if base else home / ".local" / "share").absolute() / "allotment"
 
 
-def parse_up(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> UpOptions:
-    """Raises `HostError` for anything that cannot be meant."""
+def _up_parser() -> _Parser:
     parser = _Parser(prog="./deploy/up", description="Start Allotment on this machine.", allow_abbrev=False)
     parser.add_argument("--port", type=int, default=8000, help="where browsers reach it (8000)")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on (127.0.0.1)")
@@ -79,9 +87,19 @@ def parse_up(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> UpOpti
         action="store_true",
         help="local engine: let every account start sessions as this Unix user",
     )
-    found = parser.parse_args(list(argv))
+    parser.add_argument(
+        "--user",
+        metavar="NAME",
+        help="as root: the account of proxy, broker and hub (the one behind sudo; else root)",
+    )
+    return parser
+
+
+def parse_up(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> UpOptions:
+    """Raises `HostError` for anything that cannot be meant."""
+    found = _up_parser().parse_args(list(argv))
     options = UpOptions(
-        data_dir=_data_dir(found.data_dir, env),
+        data_dir=_data_dir(found.data_dir, env, found.user),
         port=found.port,
         bind=found.bind,
         tls_cert=found.tls_cert and found.tls_cert.absolute(),
@@ -92,6 +110,7 @@ def parse_up(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> UpOpti
         detach=found.detach,
         yes=found.yes,
         trust_users=found.trust_users,
+        user=found.user,
     )
     _check(options)
     return options
@@ -118,8 +137,8 @@ def parse_down(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> Down
     )
 
 
-def _data_dir(given: Path | None, env: Mapping[str, str]) -> Path:
-    return given.expanduser().absolute() if given is not None else default_data_dir(env)
+def _data_dir(given: Path | None, env: Mapping[str, str], user: str | None = None) -> Path:
+    return given.expanduser().absolute() if given is not None else default_data_dir(env, user)
 
 
 def _check(options: UpOptions) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from allotment_hub.catalog import Catalog
@@ -19,6 +20,8 @@ from allotment_hub.host.node import ensure_proxy, find_node
 from allotment_hub.host.options import UpOptions
 from allotment_hub.host.ports import choose_ports, require_port
 from allotment_hub.host.settings import HostSettings
+from allotment_hub.host.specs import needs_root
+from allotment_hub.host.unix_account import STAYS_ROOT, check_account, ordinary, socket_group
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -26,6 +29,8 @@ from allotment_hub.site import Site
 __all__ = ["Plan", "make_plan"]
 
 PREFIX = "/services/allotment/"
+CONTAINER_UID = 1000
+"""Whose the homes are in the notebook images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,13 @@ class Plan:
 
 
 def make_plan(
-    options: UpOptions, *, paths: Paths, site: Site, catalog: Catalog, say: Callable[[str], None]
+    options: UpOptions,
+    *,
+    paths: Paths,
+    site: Site,
+    catalog: Catalog,
+    user: str | None,
+    say: Callable[[str], None],
 ) -> Plan:
     """Detect engine and hardware, choose ports and addresses. `HostError` when it cannot work."""
     gpus = choose_gpus(options.gpus)
@@ -54,6 +65,7 @@ def make_plan(
     node = find_node()
     script = ensure_proxy(CHECKOUT / "deploy" / "proxy", node, say)
     settings = _settings(options, paths=paths, engine=engine, node=node.node, script=script)
+    settings = _with_user(settings, site=site, user=user, docker=engine.engine == "docker")
     runtime = _runtime(
         options,
         paths=paths,
@@ -63,8 +75,9 @@ def make_plan(
         gpus=gpus,
         installation=installation,
     )
-    notes = [engine.sentence, gpus.sentence]
+    notes = [engine.sentence, gpus.sentence, *_rights(settings)]
     if engine.engine == "docker":
+        notes += _homes(settings, home=site.docker.home)
         ports = (settings.hub_port, settings.broker_port, settings.port)
         notes.append(docker.close_ports(ports=ports))
     return Plan(settings=settings, runtime=runtime, notes=tuple(notes))
@@ -88,6 +101,38 @@ def _settings(
         proxy_script=str(script),
         code=code_stamp(),
     )
+
+
+def _with_user(settings: HostSettings, *, site: Site, user: str | None, docker: bool) -> HostSettings:
+    """Tried before anything starts: what this account must be able to read and reach."""
+    account = ordinary(user)
+    if account is None:
+        return replace(settings, user=user)
+    tls = [] if needs_root(settings.port) else [settings.tls_cert, settings.tls_key]
+    reads = [settings.node, settings.proxy_script, *(name for name in tls if name)]
+    check_account(account, reads=[Path(name) for name in reads])
+    group = socket_group(site.docker.socket, account) if docker else None
+    return replace(settings, user=user, docker_group=group)
+
+
+def _rights(settings: HostSettings) -> list[str]:
+    """Who runs what, where root starts it."""
+    if os.geteuid() != 0:
+        return []
+    account = ordinary(settings.user)
+    if account is None:
+        return [" ".join(STAYS_ROOT)]
+    if needs_root(settings.port):
+        what = f"port {settings.port} needs root, so the proxy stays root as the agent does"
+        return [f"Broker and hub run as {account.name}; {what}."]
+    return [f"Proxy, broker and hub run as {account.name}; only the agent stays root."]
+
+
+def _homes(settings: HostSettings, *, home: str) -> list[str]:
+    account = ordinary(settings.user)
+    if account is None or home == "volume" or account.uid == CONTAINER_UID:
+        return []
+    return [f"{account.name} cannot give folders in {home} to user {CONTAINER_UID}: make new homes as root."]
 
 
 def _inner_ports(options: UpOptions, *, paths: Paths, host: str) -> tuple[int, int, int]:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from allotment_hub.host.files import write_private
+from allotment_hub.host.files import belong, write_private
+from allotment_hub.host.unix_account import RunAs
 
 __all__ = ["Process", "end", "forget", "recall", "remember", "start", "started_at"]
 
@@ -67,14 +68,23 @@ def forget(path: Path) -> None:
 
 
 def start(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path, recipe: str = ""
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    recipe: str = "",
+    run_as: RunAs | None = None,
 ) -> tuple[Process, subprocess.Popen[bytes]]:
     """Start in a session of its own (no Ctrl-C of ours reaches it), its output appended to a file.
 
-    A file and not a pipe: when the supervisor dies, the process goes on writing.
+    A file and not a pipe: when the supervisor dies, the process goes on writing. With `run_as` it is
+    that account's process, and what it makes is private.
     """
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(log, flags, 0o600)
     try:
+        belong(descriptor, log.parent)
         child = subprocess.Popen(
             list(argv),
             env=dict(env),
@@ -83,6 +93,10 @@ def start(
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
+            user=run_as.uid if run_as else None,
+            group=run_as.gid if run_as else None,
+            extra_groups=run_as.groups if run_as else None,
+            umask=0o077 if run_as else -1,
         )
     finally:
         os.close(descriptor)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from allotment_hub.host.files import belong
+
 __all__ = ["rotate", "tail"]
 
 
@@ -24,7 +26,8 @@ def rotate(path: Path, *, limit_bytes: int = 20_000_000, keep: int = 3) -> bool:
             older.replace(path.with_name(f"{path.name}.{number}"))
     first = path.with_name(f"{path.name}.1")
     shutil.copyfile(path, first)
-    first.chmod(0o600)
+    with first.open("rb") as copy:
+        belong(copy.fileno(), first.parent)
     with path.open("r+b") as stream:
         stream.truncate(0)
     return True

@@ -53,7 +53,7 @@ class Service:
         spec = self.spec
         spec.cwd.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.process, self._child = processes.start(
-            spec.argv, env=spec.env, cwd=spec.cwd, log=spec.log, recipe=spec.recipe
+            spec.argv, env=spec.env, cwd=spec.cwd, log=spec.log, recipe=spec.recipe, run_as=spec.run_as
         )
         processes.remember(self.pid_file, self.process)
         self.started, self.ready, self.fresh = now, False, True

@@ -14,11 +14,19 @@ from allotment_spawner.engines.local import LocalEngine
 from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host.accounts import Accounts
 from allotment_hub.host.errors import HostError
+from allotment_hub.host.unix_account import ordinary
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
-__all__ = ["count_workloads", "end_workloads", "refuse_other_machine", "site_or_defaults", "stop_through_hub"]
+__all__ = [
+    "count_workloads",
+    "end_workloads",
+    "refuse_other_machine",
+    "refuse_other_user",
+    "site_or_defaults",
+    "stop_through_hub",
+]
 
 LIMIT_S = 60.0
 
@@ -46,16 +54,16 @@ def site_or_defaults(paths: Paths) -> Site:
         return Site()
 
 
-def count_workloads(site: Site, runtime: Runtime) -> int | None:
-    """How many sessions the engine has; None when it does not answer."""
-    return asyncio.run(_count(_engine(site, runtime)))
+def count_workloads(site: Site, runtime: Runtime, user: str | None = None) -> int | None:
+    """How many sessions the engine has; None when it does not answer. `user` as in host.json."""
+    return asyncio.run(_count(_engine(site, runtime, user)))
 
 
-def refuse_other_machine(site: Site, *, old: Runtime, new: Runtime) -> None:
+def refuse_other_machine(site: Site, *, old: Runtime, new: Runtime, user: str | None = None) -> None:
     """Sessions of one engine or one set of GPUs would be strangers to another: `HostError` while any run."""
     if (old.engine, old.gpus) == (new.engine, new.gpus):
         return
-    count = count_workloads(site, old)
+    count = count_workloads(site, old, user)
     if count == 0:
         return
     changed = f"engine {new.engine}" if old.engine != new.engine else f"GPUs {new.gpus}"
@@ -70,20 +78,33 @@ def refuse_other_machine(site: Site, *, old: Runtime, new: Runtime) -> None:
     )
 
 
-def end_workloads(site: Site, runtime: Runtime, say: Callable[[str], None]) -> None:
+def end_workloads(site: Site, runtime: Runtime, say: Callable[[str], None], user: str | None = None) -> None:
     """End what the engine still has; `HostError` when it does not answer."""
     try:
-        ended = asyncio.run(_end(_engine(site, runtime), grace_s=site.policies.stop_grace_s))
+        ended = asyncio.run(_end(_engine(site, runtime, user), grace_s=site.policies.stop_grace_s))
     except EngineUnavailable as error:
         raise HostError(f"{error.sentence} {error.next_step}") from None
     if ended:
         say(f"Ended {ended} session{'s' if ended > 1 else ''}")
 
 
-def _engine(site: Site, runtime: Runtime) -> Engine:
+def refuse_other_user(old: Runtime | None, *, was: str | None, user: str | None) -> None:
+    """Processes of one account would be strangers to services of another: `HostError` while any run."""
+    if old is None or old.engine != "local" or ordinary(was) == ordinary(user):
+        return
+    count = count_workloads(Site(), old, was)
+    if count:
+        raise HostError(
+            f"{count} session{'s' if count > 1 else ''} of the account {was or 'root'} must end before the "
+            f"services can run as {user or 'root'}: run ./deploy/down first."
+        )
+
+
+def _engine(site: Site, runtime: Runtime, user: str | None) -> Engine:
     if runtime.engine == "docker":
         return DockerEngine(installation=runtime.installation, base_url=site.docker.socket)
-    return LocalEngine(installation=runtime.installation)
+    account = ordinary(user)
+    return LocalEngine(installation=runtime.installation, uid=account.uid if account else None)
 
 
 async def _count(engine: Engine) -> int | None:

@@ -27,6 +27,10 @@ class HostSettings:
     proxy_script: str
     code: str
     """Stamp of the code and its pinned packages; another one means an update."""
+    user: str | None = None
+    """Whose processes proxy, broker and hub are; None: those of whoever starts them."""
+    docker_group: int | None = None
+    """The group that lets this user reach Docker."""
 
     @property
     def local_url(self) -> str:

@@ -22,16 +22,19 @@ from allotment_hub.host.errors import HostError
 from allotment_hub.host.layout import lay_out, read_runtime
 from allotment_hub.host.lock import Lock
 from allotment_hub.host.options import UpOptions, parse_up
+from allotment_hub.host.ownership import give_file
 from allotment_hub.host.prepare import PREFIX, Plan, make_plan
 from allotment_hub.host.sessions import (
     count_workloads,
     end_workloads,
     refuse_other_machine,
+    refuse_other_user,
     site_or_defaults,
     stop_through_hub,
 )
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import base_env
+from allotment_hub.host.unix_account import ordinary, wanted_account
 from allotment_hub.host.waiting import wait_for_services, wait_for_sessions
 from allotment_hub.paths import Paths
 
@@ -61,10 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
     paths = Paths(data=options.data_dir)
-    check_data_dir(paths)
+    user = _user(options, paths, env)
+    account = ordinary(user)
+    check_data_dir(paths, account)
     if options.tls_cert and options.tls_key:
         check_tls(options.tls_cert, options.tls_key)
-    secrets = lay_out(paths, defaults=CHECKOUT / "deploy" / "config")
+    secrets = lay_out(paths, defaults=CHECKOUT / "deploy" / "config", account=account)
     lock = Lock(paths.runtime.parent / "up.lock")
     if not lock.take():
         raise HostError(f"Another ./deploy/up is at work in {paths.data}; wait for it.")
@@ -72,13 +77,29 @@ def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
     try:
         if running(paths) and not _outdated(paths, say):
             return _already(paths, say)
-        plan = _start(options, paths=paths, secrets=secrets, env=env, say=say)
+        plan = _start(options, paths=paths, secrets=secrets, env=env, user=user, say=say)
     finally:
         lock.release()
     connection = Connection.load(paths.connection)
     if connection is not None:
         messages.finished(connection, plan, paths, first=first, detach=options.detach)
     return 0 if options.detach else _stay(paths, plan, yes=options.yes, say=say)
+
+
+def _user(options: UpOptions, paths: Paths, env: Mapping[str, str]) -> str | None:
+    """Whom the services are to run as; refused while others of them run, or their sessions."""
+    if not os.access(paths.data, os.R_OK | os.X_OK):
+        return wanted_account(options.user, kept=None, env=env)  # a new one, or refused in a moment
+    old = HostSettings.load(paths.data)
+    was = old.user if old is not None else None
+    user = wanted_account(options.user, kept=was, env=env)
+    if running(paths) and (ordinary(was) != ordinary(user) or paths.data.stat().st_uid != os.geteuid()):
+        raise HostError(
+            f"Allotment runs in {paths.data} already, as another account; stop it first: ./deploy/down "
+            "(whoever started it can)."
+        )
+    refuse_other_user(read_runtime(paths), was=was, user=user)
+    return user
 
 
 def _already(paths: Paths, say: Say) -> int:
@@ -101,22 +122,28 @@ def _outdated(paths: Paths, say: Say) -> bool:
 
 
 def _start(
-    options: UpOptions, *, paths: Paths, secrets: Mapping[str, str], env: Mapping[str, str], say: Say
+    options: UpOptions,
+    *,
+    paths: Paths,
+    secrets: Mapping[str, str],
+    env: Mapping[str, str],
+    user: str | None,
+    say: Say,
 ) -> Plan:
     site, catalog = load_configuration(site=paths.site, catalog=paths.catalog)
     old = HostSettings.load(paths.data)
-    plan = make_plan(options, paths=paths, site=site, catalog=catalog, say=say)
+    plan = make_plan(options, paths=paths, site=site, catalog=catalog, user=user, say=say)
     for note in plan.notes:
         say(note)
     before = read_runtime(paths)
     if before is not None:
-        refuse_other_machine(site, old=before, new=plan.runtime)
+        refuse_other_machine(site, old=before, new=plan.runtime, user=user)
     plan.save(paths)
     if old is not None and old.code != plan.settings.code:
         folder = back_up(paths, old_code=old.code, now=datetime.now(UTC))
         if folder is not None:
             say(f"Databases backed up to {folder}")
-            migrate_hub(paths, env=base_env(env))
+            migrate_hub(paths, env=base_env(env), account=ordinary(user))
     say("Starting the services")
     try:
         start_supervisor(paths, dict(env))
@@ -147,6 +174,9 @@ def _first_accounts(plan: Plan, *, paths: Paths, token: str) -> None:
         accounts.put(connection.admin_user, connection.admin_password)
         accounts.put(connection.user, connection.user_password)
     connection.save(paths.connection)
+    account = ordinary(plan.settings.user)
+    if account is not None:
+        give_file(paths.connection, uid=account.uid, gid=account.gid)
 
 
 def _stay(paths: Paths, plan: Plan, *, yes: bool, say: Say) -> int:
@@ -174,7 +204,7 @@ def _stay(paths: Paths, plan: Plan, *, yes: bool, say: Say) -> int:
 
 def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
     site = site_or_defaults(paths)
-    count = count_workloads(site, plan.runtime)
+    count = count_workloads(site, plan.runtime, plan.settings.user)
     stop = (
         bool(count)
         and ask
@@ -186,7 +216,7 @@ def _finish(paths: Paths, plan: Plan, *, ask: bool, say: Say) -> None:
     say("Stopping the services")
     stop_services(paths)
     if stop:
-        end_workloads(site, plan.runtime, say)
+        end_workloads(site, plan.runtime, say, plan.settings.user)
     elif count:
         say(f"{messages.go_on(count)}; ./deploy/up finds them again, ./deploy/down ends them")
 

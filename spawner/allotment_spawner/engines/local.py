@@ -23,17 +23,18 @@ class LocalEngine:
     """The engine for trying out: one Unix user, no wall between people.
 
     `engine_ref` is the lease: all processes that carry it, with their sessions and children.
-    `proc` is the proc file system to look at. An ended process leaves nothing to observe, so a
-    workload here is created (all of it waits at the gate) or running, never exited.
+    `proc` is the proc file system to look at, `uid` that Unix user: our own if None. An ended process
+    leaves nothing to observe, so a workload here is created (all of it waits at the gate) or running,
+    never exited.
     """
 
     name = "local"
     places = True
 
-    def __init__(self, *, installation: str, proc: Path = Path("/proc")) -> None:
+    def __init__(self, *, installation: str, proc: Path = Path("/proc"), uid: int | None = None) -> None:
         self._installation = installation
         self._proc = proc
-        self._uid = os.getuid()
+        self._uid = os.getuid() if uid is None else uid
 
     async def check(self) -> None:
         await self._look()

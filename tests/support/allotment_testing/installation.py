@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from allotment_hub.host.connection import Connection
@@ -48,7 +48,12 @@ class Installation:
     """
 
     def __init__(
-        self, *, gpus: str = SIMULATED, engine: str = "local", env: Mapping[str, str] | None = None
+        self,
+        *,
+        gpus: str = SIMULATED,
+        engine: str = "local",
+        env: Mapping[str, str] | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="allot-"))
         self.data = self.folder / "data"
@@ -56,7 +61,10 @@ class Installation:
         self.port = free_port()
         self.gpus = gpus
         self.engine = engine
-        self.env = {**os.environ, "HOME": str(self.folder), **(env or {})}
+        own = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
+        self.env = {**own, "HOME": str(self.folder), **(env or {})}
+        self.inside = tuple(inside)
+        """A command that runs `up` and `down`, such as one that gives them other mounts."""
 
     def arguments(self, *extra: str) -> list[str]:
         """What `up` is called with; a later option of `extra` wins."""
@@ -170,7 +178,7 @@ class Installation:
         self, module: str, argv: list[str], *, limit_s: float, check: bool
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", f"allotment_hub.host.{module}", *argv],
+            [*self.inside, sys.executable, "-m", f"allotment_hub.host.{module}", *argv],
             env=self.env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
