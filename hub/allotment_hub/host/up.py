@@ -78,12 +78,14 @@ def up(options: UpOptions, *, env: Mapping[str, str], say: Say) -> int:
         if running(paths) and not _outdated(paths, say):
             return _already(paths, say)
         plan = _start(options, paths=paths, secrets=secrets, env=env, user=user, say=say)
+        # before anything is told: who reads "Ctrl-C" may press it at once
+        ending = None if options.detach else Ending()
     finally:
         lock.release()
     connection = Connection.load(paths.connection)
     if connection is not None:
         messages.finished(connection, plan, paths, first=first, detach=options.detach)
-    return 0 if options.detach else _stay(paths, plan, yes=options.yes, say=say)
+    return 0 if ending is None else _stay(paths, plan, ending, yes=options.yes, say=say)
 
 
 def _user(options: UpOptions, paths: Paths, env: Mapping[str, str]) -> str | None:
@@ -179,26 +181,33 @@ def _first_accounts(plan: Plan, *, paths: Paths, token: str) -> None:
         give_file(paths.connection, uid=account.uid, gid=account.gid)
 
 
-def _stay(paths: Paths, plan: Plan, *, yes: bool, say: Say) -> int:
+class Ending:
+    """From its making on, Ctrl-C and signals end the stay in the foreground instead of this process."""
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def wait(self, limit_s: float) -> bool:
+        return self._came.wait(limit_s)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.asked = self.asked or number == signal.SIGINT
+        self._came.set()
+
+
+def _stay(paths: Paths, plan: Plan, ending: Ending, *, yes: bool, say: Say) -> int:
     """In the foreground until Ctrl-C, a signal, or the supervisor's end (`down` in another terminal)."""
-    asked = threading.Event()
-    ending = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            asked.set()
-        ending.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, on_signal)
     while not ending.wait(1.0):
         if not running(paths):
             say("The services were stopped")
             return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if asked.is_set() and sys.stdout.isatty():
+    if ending.asked and sys.stdout.isatty():
         print(flush=True)  # the terminal wrote ^C
-    _finish(paths, plan, ask=asked.is_set() and not yes, say=say)
+    _finish(paths, plan, ask=ending.asked and not yes, say=say)
     return 0
 
 
