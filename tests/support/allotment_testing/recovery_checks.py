@@ -151,6 +151,10 @@ class Session:
             self.ask_to_stop()
             return False
         lease = self.newest()
+        if lease is not None and lease["state"] == "queued":
+            # the hub forgot the wait; the place is given up where it is kept
+            self._at.broker(f"leases/{lease['id']}", method="DELETE")
+            return False
         return (lease is None or lease["state"] == "ended") and not self.refs()
 
     @staticmethod
