@@ -128,8 +128,10 @@ async def _rate(broker: Broker, flavor: str, clients: int, grants: int) -> Rate:
     async def client(number: int) -> None:
         body = LeaseRequest(user=f"p{number}", environment="minimal", flavor=flavor)
         for _ in left:
-            reply = await broker.leases.request(attempt=str(uuid4()), body=body)
-            async for event in broker.leases.watch(lease_id=reply.lease.id, attempt=None):
+            attempt = str(uuid4())
+            reply = await broker.leases.request(attempt=attempt, body=body)
+            # with the attempt: only a connected waiter is granted anything
+            async for event in broker.leases.watch(lease_id=reply.lease.id, attempt=attempt):
                 if event.type == "granted":
                     break
             await broker.leases.release(lease_id=reply.lease.id, reason=EndReason.STOPPED, attempt=None)
