@@ -285,8 +285,10 @@ class FakeBroker:
     async def change_events(self) -> AsyncIterator[str]:
         yield ": hello\n\n"
         while not (self._server and self._server.should_exit):
-            await self._changes.wait()
+            # as the broker: the current version first, so that no change before the listening is missed
+            changes = self._changes
             yield f'event: changed\ndata: {{"version": {self._version}}}\n\n'
+            await changes.wait()
 
 
 def _gpu(kind: str, *, profile: str | None = None, count: int = 1) -> dict[str, object]:
