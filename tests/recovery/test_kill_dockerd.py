@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from allotment_testing.docker_testbed import running_docker
 from allotment_testing.installation import Installation, wait_until
 from allotment_testing.notebook import Notebook
 from allotment_testing.recovery_checks import Session, slots_taken
-from allotment_testing.workloads import Containers, docker_installation
+from allotment_testing.workloads import docker_installation
 
 FULL = os.environ.get("ALLOTMENT_KILL_MATRIX") == "full"
 ALSO = ("nothing", "broker", "hub") if FULL else ("broker",)
@@ -32,19 +31,6 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[DockerDaemon]:
 def installation(daemon: DockerDaemon) -> Iterator[Installation]:
     with docker_installation(daemon) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def containers(daemon: DockerDaemon, installation: Installation) -> Iterator[Containers]:
-    with contextlib.closing(daemon.client()) as client:
-        yield Containers(client=client, installation=installation)
-
-
-@pytest.fixture
-def session(installation: Installation, containers: Containers) -> Iterator[Session]:
-    made = Session(installation=installation, workloads=containers)
-    yield made
-    made.stop()
 
 
 def engine_ok(installation: Installation) -> bool:

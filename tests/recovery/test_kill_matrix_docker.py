@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -59,19 +58,6 @@ def daemon() -> Iterator[DockerDaemon]:
 def installation(daemon: DockerDaemon) -> Iterator[Installation]:
     with docker_installation(daemon, crashing=True) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def containers(daemon: DockerDaemon, installation: Installation) -> Iterator[Containers]:
-    with contextlib.closing(daemon.client()) as client:
-        yield Containers(client=client, installation=installation)
-
-
-@pytest.fixture
-def session(installation: Installation, containers: Containers) -> Iterator[Session]:
-    made = Session(installation=installation, workloads=containers)
-    yield made
-    made.stop()
 
 
 @pytest.fixture

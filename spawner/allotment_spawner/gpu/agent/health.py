@@ -111,7 +111,7 @@ class Health:
                 shown[gpu.uuid] = replace(known, problem=gpu.problem)
         for mark in self.marks:
             if mark.gpu_uuid not in shown:
-                shown[mark.gpu_uuid] = replace(_placeholder(mark), problem=mark.reason)
+                shown[mark.gpu_uuid] = replace(_last_seen(mark), problem=mark.reason)
         return replace(inventory, gpus=tuple(sorted(shown.values(), key=lambda g: g.index)))
 
     def _write(self) -> None:
@@ -124,7 +124,7 @@ class Health:
         scratch.replace(self._path)
 
 
-def _placeholder(mark: Mark) -> Gpu:
+def _last_seen(mark: Mark) -> Gpu:
     if mark.last_known is not None:
         return mark.last_known
     return Gpu(uuid=mark.gpu_uuid, index=mark.index or 0, model="unknown", memory_bytes=0, mig=False, axis=0)
