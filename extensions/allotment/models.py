@@ -19,6 +19,7 @@ __all__ = [
     "Me",
     "Rule",
     "RuleDevice",
+    "Version",
 ]
 
 
@@ -61,6 +62,8 @@ class Lease(_Reply):
     ended_at: datetime | None = None
     end_reason: str | None = None
     price_per_hour: Decimal
+    version: str | None = None
+    datasets: tuple[str, ...] = ()
 
 
 class Flavor(_Reply):
@@ -78,6 +81,19 @@ class Flavor(_Reply):
     expected_wait_s: float | None = None
 
 
+class Version(_Reply):
+    """One image of an environment; `state` is offered, kept or retired."""
+
+    version: str
+    label: str
+    digest: str
+    state: str
+    size_bytes: int | None = None
+    made_at: datetime | None = None
+    replaced_by: str | None = None
+    packages: dict[str, str] = {}
+
+
 class Environment(_Reply):
     id: str
     title: str
@@ -86,6 +102,10 @@ class Environment(_Reply):
     image: str | None = None
     available: bool
     reason: str | None = None
+    versions: tuple[Version, ...] = ()
+    minimum_driver: str | None = None
+    minimum_compute_capability: str | None = None
+    size_bytes: int | None = None
 
 
 class Rule(_Reply):

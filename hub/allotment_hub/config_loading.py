@@ -19,6 +19,7 @@ from allotment_hub.yaml_lines import ConfigError, Document, KeyPath, read_docume
 __all__ = ["ConfigError", "load_catalog", "load_configuration", "load_environment", "load_site"]
 
 Model = TypeVar("Model", bound=BaseModel)
+_MOUNT_ROOTS = frozenset({"data", "mnt", "media", "srv", "opt", "shared"})
 
 
 def load_site(path: Path) -> Site:
@@ -154,9 +155,27 @@ def _check_site(document: Document, site: Site) -> None:
             taken.setdefault(key, pool.name)
     if site.public_url is not None:
         _check_public_url(document, site.public_url)
+    _check_mounts(document, site)
     home = site.docker.home
     if home != "volume" and not (home.startswith("/") and "{username}" in home):
         document.complain(("docker", "home"), 'must be "volume" or an absolute path with {username} in it')
+
+
+def _check_mounts(document: Document, site: Site) -> None:
+    """A mount over the home, the system or another mount would hide what stands there."""
+    names = Counter(mount.name for mount in site.mounts)
+    places = Counter(mount.inside for mount in site.mounts)
+    for index, mount in enumerate(site.mounts):
+        if names[mount.name] > 1:
+            document.complain(("mounts", index, "name"), f"{mount.name!r} names more than one mount")
+        if places[mount.inside] > 1:
+            document.complain(("mounts", index, "target"), f"more than one mount is at {mount.inside}")
+        parts = mount.inside.split("/")
+        if mount.target is not None and (parts[1] not in _MOUNT_ROOTS or len(parts) < 3 or ".." in parts):
+            roots = ", ".join(f"/{root}" for root in sorted(_MOUNT_ROOTS))
+            document.complain(("mounts", index, "target"), f"must lie in one of {roots}")
+        if ".." in mount.path.split("/") or mount.path.strip("/") == "":
+            document.complain(("mounts", index, "path"), "must be a folder, not the root, without ..")
 
 
 def _check_public_url(document: Document, url: str) -> None:

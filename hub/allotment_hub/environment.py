@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Environment"]
 
@@ -14,6 +14,7 @@ class Environment(BaseModel):
 
     `packages` are the names that people are shown; their versions are read from the built image.
     `base` is the environment that this one is built upon. `index` is an extra package index a variant.
+    `minimum_driver` ("525.60.13") and `minimum_compute_capability` ("7.0") are what the cuda variant needs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -22,4 +23,6 @@ class Environment(BaseModel):
     description: str = ""
     packages: tuple[str, ...] = ()
     base: str | None = None
+    minimum_driver: Annotated[str, Field(pattern=r"^[0-9]{1,5}(\.[0-9]{1,5}){0,3}$")] | None = None
+    minimum_compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
     index: dict[Literal["cpu", "cuda"], str] = {}

@@ -8,16 +8,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "BrokerSettings",
+    "DatasetSettings",
+    "DiskSettings",
     "DockerSettings",
+    "HomeSettings",
     "Layout",
     "LocalSettings",
+    "Mount",
     "Policies",
     "Pool",
+    "ScratchSettings",
     "SignIn",
     "Site",
 ]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+Folder = Annotated[str, Field(pattern=r"^/[^\x00-\x1f:,]*$", max_length=1024)]
+"""An absolute path; no colon or comma, which Docker and mount options read as more than a name."""
 
 
 class _Section(BaseModel):
@@ -73,6 +82,63 @@ class DockerSettings(_Section):
         return self.network or f"allotment-{installation}"
 
 
+class HomeSettings(_Section):
+    """Homes of sessions in containers; where they lie is `docker.home`."""
+
+    owner: Literal["fixed", "nss"] = "fixed"
+    """Whose files a home holds: `uid`:`gid` for everybody, or each person's own as the system knows them."""
+    uid: Annotated[int, Field(ge=1000, le=2**31)] = 1000
+    gid: Annotated[int, Field(ge=1, le=2**31)] = 100
+    quota_gib: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """What a home may hold; enforced where the file system has project quotas, else only warned of."""
+    warn_at_percent: Annotated[int, Field(ge=1, le=100)] = 90
+    measure_every_h: Annotated[float, Field(ge=0.1, le=720)] = 6.0
+    archive: Folder | None = None
+    """Where homes of people who left are packed; None is `archive` in the data directory."""
+
+
+class Mount(_Section):
+    """A folder of this machine that sessions see at `target`; by default /data/NAME."""
+
+    name: Name
+    title: str = ""
+    path: Folder
+    target: Folder | None = None
+    read: Literal["everyone"] | tuple[str, ...] = "everyone"
+    write: tuple[str, ...] = ()
+    """Groups that may also write."""
+
+    @property
+    def inside(self) -> str:
+        """Where sessions see it."""
+        return self.target or f"/data/{self.name}"
+
+
+class DatasetSettings(_Section):
+    """The registry's cache on this machine; sessions see a dataset at /datasets/NAME, read-only."""
+
+    cache: Folder | None = None
+    """A folder on a fast disk; None is `datasets` in the data directory."""
+    limit_gib: Annotated[float, Field(gt=0, le=1_000_000)] = 200.0
+    allow_hosts: tuple[str, ...] = ()
+    """HOST or HOST:PORT whose private addresses may be asked all the same (an object store in the house)."""
+    allow_paths: tuple[Folder, ...] = ()
+    """Folders of this machine that a dataset's source may lie in."""
+
+
+class ScratchSettings(_Section):
+    """A folder for each session alone, at /scratch and /tmp, wiped at its end."""
+
+    path: Folder | None = None
+    """On a fast local disk; None is `scratch` in the data directory."""
+    size_gib: Annotated[float, Field(gt=0, le=1_000_000)] = 20.0
+
+
+class DiskSettings(_Section):
+    floor_gib: Annotated[float, Field(ge=0, le=1_000_000)] = 5.0
+    """Free space below which nothing new is started or fetched."""
+
+
 class LocalSettings(_Section):
     trust_users: bool = False
     open_accounts: tuple[str, ...] = ("admin", "demo")
@@ -97,6 +163,11 @@ class Site(_Section):
     pools: tuple[Pool, ...] = (Pool(name="mig", mig=True), Pool(name="whole", mig=False))
     policies: Policies = Policies()
     docker: DockerSettings = DockerSettings()
+    homes: HomeSettings = HomeSettings()
+    mounts: tuple[Mount, ...] = ()
+    datasets: DatasetSettings = DatasetSettings()
+    scratch: ScratchSettings = ScratchSettings()
+    disk: DiskSettings = DiskSettings()
     local: LocalSettings = LocalSettings()
     sign_in: SignIn = SignIn()
     broker: BrokerSettings = BrokerSettings()

@@ -13,18 +13,25 @@ from allotment_spawner.core.lease import EndReason, LeaseState
 __all__ = [
     "Activate",
     "Confirm",
+    "DatasetView",
     "DeviceView",
     "EnvironmentView",
     "ExpectedStart",
     "FlavorView",
+    "HomeView",
     "Launch",
     "LeaseEvent",
     "LeaseReply",
     "LeaseRequest",
     "LeaseView",
     "Money",
+    "MountSpec",
+    "MountView",
     "Name",
+    "NoticeView",
     "Problem",
+    "ScratchSpec",
+    "VersionView",
 ]
 
 Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
@@ -33,6 +40,10 @@ Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z
 
 Name = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """Anything a hub may call a person or a server; no control characters (a NUL ends PostgreSQL's text)."""
+
+
+Version = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+"""A version of an environment: the first 12 hex digits of its image's content id."""
 
 
 class _Frozen(BaseModel):
@@ -46,6 +57,10 @@ class LeaseRequest(_Frozen):
     server: Name = ""
     environment: Word
     flavor: Word
+    version: Version | None = None
+    """An image of the environment by its digest; None is the one that is offered now."""
+    datasets: Annotated[tuple[Word, ...], Field(max_length=50)] = ()
+    """Data that must be on this machine before the session starts."""
 
 
 class DeviceView(_Frozen):
@@ -88,14 +103,36 @@ class LeaseView(_Frozen):
     ended_at: datetime | None
     end_reason: EndReason | None
     price_per_hour: Money
+    version: str | None = None
+    datasets: tuple[str, ...] = ()
+
+
+class MountSpec(_Frozen):
+    """A folder of the host inside the workload; both paths absolute."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+class ScratchSpec(_Frozen):
+    """A folder of the host for this lease alone, wiped at its end; mounted at /scratch and /tmp.
+
+    `enforced`: whether the file system refuses more than `size_bytes`.
+    """
+
+    source: str
+    size_bytes: int
+    enforced: bool
 
 
 class Launch(_Frozen):
     """What the spawner must make for a granted lease; a pure description, nothing secret.
 
     `image` and `image_digest` are None on the local engine. `devices` are device UUIDs (empty for CPU).
-    `env` holds ALLOTMENT_URL, ALLOTMENT_LEASE, ALLOTMENT_DEVICES and, on the local engine,
-    CUDA_VISIBLE_DEVICES. `simulated` devices exist in no driver.
+    `env` holds ALLOTMENT_URL, ALLOTMENT_LEASE, ALLOTMENT_DEVICES, ALLOTMENT_ENVIRONMENT,
+    ALLOTMENT_VERSION, ALLOTMENT_FLAVOR and, on the local engine, CUDA_VISIBLE_DEVICES.
+    `simulated` devices exist in no driver.
     """
 
     installation: str
@@ -109,6 +146,10 @@ class Launch(_Frozen):
     env: dict[str, str]
     devices: tuple[str, ...]
     simulated: bool
+    pull: str | None = None
+    """Where the image can be had (repository@digest) when this machine has it no more."""
+    mounts: tuple[MountSpec, ...] = ()
+    scratch: ScratchSpec | None = None
 
 
 class LeaseReply(_Frozen):
@@ -165,8 +206,24 @@ class FlavorView(_Frozen):
     expected_wait_s: float | None
 
 
+class VersionView(_Frozen):
+    """One image of an environment. `offered`: what a start without a version takes.
+
+    `retired` ones start only for who names them; `replaced_by` says with what.
+    """
+
+    version: str
+    label: str
+    digest: str
+    state: Literal["offered", "kept", "retired"]
+    size_bytes: int | None
+    made_at: datetime | None
+    replaced_by: str | None
+    packages: dict[str, str]
+
+
 class EnvironmentView(_Frozen):
-    """One environment for one person; `packages` maps names to versions."""
+    """One environment for one person; `packages` maps names to versions, `versions` newest first."""
 
     id: str
     title: str
@@ -175,6 +232,62 @@ class EnvironmentView(_Frozen):
     image: str | None
     available: bool
     reason: str | None
+    versions: tuple[VersionView, ...] = ()
+    minimum_driver: str | None = None
+    minimum_compute_capability: str | None = None
+    size_bytes: int | None = None
+
+
+class MountView(_Frozen):
+    """A shared folder that this person's sessions see at `path`."""
+
+    name: str
+    title: str
+    path: str
+    writable: bool
+
+
+class DatasetView(_Frozen):
+    """Data that a person may ask for; `path` is where a session sees it, read-only.
+
+    `state`: absent (fetched when somebody asks), fetching, ready, failed (`reason` says why).
+    """
+
+    name: str
+    title: str
+    description: str
+    licence: str
+    path: str
+    size_bytes: int | None
+    got_bytes: int | None
+    state: Literal["absent", "fetching", "ready", "failed"]
+    reason: str | None
+    pinned: bool
+
+
+class HomeView(_Frozen):
+    """How full a home is. None = unknown: never measured, or no limit."""
+
+    user: str
+    used_bytes: int | None
+    files: int | None
+    limit_bytes: int | None
+    enforced: bool
+    """Whether the file system itself refuses more than `limit_bytes`."""
+    measured_at: datetime | None
+    state: Literal["live", "archived", "erased"]
+    warning: str | None
+
+
+class NoticeView(_Frozen):
+    """Something a running session is told. `stop_at`: the session ends then."""
+
+    id: str
+    level: Literal["info", "warning", "error"]
+    sentence: str
+    next_step: str
+    made_at: datetime
+    stop_at: datetime | None
 
 
 class Problem(_Frozen):

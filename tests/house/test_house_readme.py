@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 from allotment.cli import build_app
 from allotment_hub.catalog import Catalog, Flavor, GpuWant
-from allotment_hub.site import BrokerSettings, DockerSettings, LocalSettings, Policies, Pool, SignIn, Site
+from allotment_hub.site import (
+    BrokerSettings,
+    DatasetSettings,
+    DiskSettings,
+    DockerSettings,
+    HomeSettings,
+    LocalSettings,
+    Mount,
+    Policies,
+    Pool,
+    ScratchSettings,
+    SignIn,
+    Site,
+)
 from allotment_spawner.core.lease import EndReason
 from pydantic import BaseModel
 from typer.main import get_command
@@ -31,7 +44,23 @@ def test_the_other_commands_are_there(command: str, readme: str) -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [Site, Pool, Policies, DockerSettings, LocalSettings, SignIn, BrokerSettings, Catalog, Flavor, GpuWant],
+    [
+        Site,
+        Pool,
+        Policies,
+        DockerSettings,
+        HomeSettings,
+        Mount,
+        DatasetSettings,
+        ScratchSettings,
+        DiskSettings,
+        LocalSettings,
+        SignIn,
+        BrokerSettings,
+        Catalog,
+        Flavor,
+        GpuWant,
+    ],
 )
 def test_every_configuration_key_is_there(section: type[BaseModel], readme: str) -> None:
     assert [key for key in section.model_fields if f"`{key}`" not in readme] == []

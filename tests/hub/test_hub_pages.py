@@ -30,7 +30,7 @@ def full(broker: FakeBroker) -> None:
     for lease in broker.live():
         broker.end(lease, EndReason.STOPPED)
     for name in ("f1", "f2", "f3"):
-        broker.enter(f"{name}-{len(broker.leases)}", LeaseRequest(user=name, **TEN))
+        broker.enter(f"{name}-{len(broker.leases)}", LeaseRequest.model_validate({"user": name, **TEN}))
 
 
 async def test_the_form_says_what_can_be_picked_and_why_not(ann: httpx.AsyncClient) -> None:

@@ -23,7 +23,7 @@ HUB_CONFIG = "c.GpuSpawnerMixin.wait_limit = 20"
 def fill(broker: FakeBroker, *names: str) -> None:
     """Leases of people who are not in the hub."""
     for name in names:
-        broker.enter(f"attempt-{name}", LeaseRequest(user=name, **TEN))
+        broker.enter(f"attempt-{name}", LeaseRequest.model_validate({"user": name, **TEN}))
 
 
 def end_all(broker: FakeBroker) -> None:

@@ -21,6 +21,7 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Bell, Changes, Signals
 from allotment_hub.broker.services.cutting import Cutting
 from allotment_hub.broker.services.explain import Explainer
+from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
@@ -105,7 +106,13 @@ class Parts:
             runtime=self.runtime,
             hub=self.hub,
             situation=self.situation,
+            need_groups=self.extras.need_groups,
         )
+
+    @cached_property
+    def extras(self) -> Extras:
+        """What sessions get besides a device, in the order in which it is checked."""
+        return Extras(())
 
     @cached_property
     def granting(self) -> Granting:
@@ -116,6 +123,7 @@ class Parts:
             store=self.store,
             situation=self.situation,
             observations=self.seen,
+            extras=self.extras,
             clock=self.clock,
         )
 
@@ -184,6 +192,7 @@ class Parts:
             store=self.store,
             book=self.book,
             admission=self.admission,
+            extras=self.extras,
             scheduler=self.scheduler,
             waiters=self.waiters,
             signals=self.signals,
@@ -229,6 +238,7 @@ class Parts:
             hub_watch=HubWatch(hub=self.hub, clock=self.clock),
             waiters=self.waiters,
             granting=self.granting,
+            extras=self.extras,
             scheduler=self.scheduler,
             stopping=self.stopping,
             upkeep=self.upkeep,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from allotment_spawner.core.errors import DeviceMismatch, Refusal
@@ -25,6 +26,7 @@ from allotment_hub.broker.services.decide import (
     needs_hub,
 )
 from allotment_hub.broker.services.ending import begin_end
+from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
@@ -64,6 +66,7 @@ class Reconciler:
         hub_watch: HubWatch,
         waiters: Waiters,
         granting: Granting,
+        extras: Extras,
         scheduler: Scheduler,
         stopping: Stopping,
         upkeep: Upkeep,
@@ -81,6 +84,7 @@ class Reconciler:
         self._hub = hub_watch
         self._waiters = waiters
         self._granting = granting
+        self._extras = extras
         self._scheduler = scheduler
         self._stopping = stopping
         self._upkeep = upkeep
@@ -178,6 +182,10 @@ class Reconciler:
 
     async def _queued(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
+            why = self._extras.problem(lease)
+            if why is not None:
+                await self._store.write("refuse", partial(self._refuse, lease, why))
+                continue
             action = decide_queued(
                 lease,
                 self._clock(),
@@ -216,6 +224,10 @@ class Reconciler:
                 uuid for workload in self._seen.workloads.get(lease.id, ()) for uuid in workload.devices
             ]
             await self._store.write("adopt", lambda tx: _adopt(tx, lease, devices, self._clock()))
+
+    def _refuse(self, lease: Lease, why: Refusal, tx: Transaction) -> None:
+        if _unmoved(tx, lease):
+            begin_end(tx, lease.id, EndReason.REFUSED, self._clock(), refusal=self._problem(why))
 
     def _end(self, tx: Transaction, lease: Lease, action: End) -> None:
         if not _unmoved(tx, lease):

@@ -2,10 +2,15 @@
 
 Refusal
 ├── BadOptions                 malformed or mistyped user options
-├── UnknownFlavor, UnknownEnvironment
+├── UnknownFlavor, UnknownEnvironment, UnknownVersion, UnknownDataset
 ├── FlavorNotAllowed, EnvironmentNotAllowed
 ├── FlavorUnavailable          the hardware has no such device, or it is unusable
 ├── EnvironmentUnavailable     the image is not on this machine
+├── DatasetUnavailable         the data cannot be brought to this machine
+├── AddressNotAllowed          data from an address that may not be asked
+├── NoSuchImage                no image of this digest is known
+├── InUse                      a session or job still uses it
+├── DiskFull                   less free space than the floor
 ├── TooManySessions            the person's limit of live sessions
 ├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
 ├── WaitTooLong                the wait's own limit passed
@@ -28,18 +33,23 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AddressNotAllowed",
     "AgentUnavailable",
     "BadOptions",
     "BrokerUnavailable",
+    "DatasetUnavailable",
     "DeviceBusy",
     "DeviceMismatch",
+    "DiskFull",
     "EngineUnavailable",
     "EnvironmentNotAllowed",
     "EnvironmentUnavailable",
     "FlavorNotAllowed",
     "FlavorUnavailable",
     "GrantExpired",
+    "InUse",
     "LocalEngineClosed",
+    "NoSuchImage",
     "NoSuchLease",
     "NotAllowed",
     "Refusal",
@@ -47,8 +57,10 @@ __all__ = [
     "StaleAttempt",
     "StartFailed",
     "TooManySessions",
+    "UnknownDataset",
     "UnknownEnvironment",
     "UnknownFlavor",
+    "UnknownVersion",
     "WaitTooLong",
     "WrongState",
     "refusal_from_code",
@@ -96,6 +108,34 @@ class FlavorUnavailable(Refusal):
 
 class EnvironmentUnavailable(Refusal):
     code = "environment_unavailable"
+
+
+class UnknownVersion(Refusal):
+    code = "unknown_version"
+
+
+class UnknownDataset(Refusal):
+    code = "unknown_dataset"
+
+
+class DatasetUnavailable(Refusal):
+    code = "dataset_unavailable"
+
+
+class AddressNotAllowed(Refusal):
+    code = "address_not_allowed"
+
+
+class NoSuchImage(Refusal):
+    code = "no_such_image"
+
+
+class InUse(Refusal):
+    code = "in_use"
+
+
+class DiskFull(Refusal):
+    code = "disk_full"
 
 
 class TooManySessions(Refusal):

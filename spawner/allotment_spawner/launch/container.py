@@ -22,8 +22,10 @@ __all__ = [
     "CDI_KIND",
     "HOME",
     "RUNTIME_DIR",
+    "SCRATCH",
     "ContainerOptions",
     "HomeMount",
+    "Owner",
     "RequestDevices",
     "container_options",
     "home_mount",
@@ -36,7 +38,7 @@ RequestDevices = Literal["nvidia", "cdi", "env"]
 CDI_KIND = "nvidia.com/gpu"
 HOME = "/home/jovyan"
 RUNTIME_DIR = "/run/allotment"
-_UID, _GID = 1000, 100
+SCRATCH = "/scratch"
 _CPU_PERIOD_US = 100_000
 
 
@@ -47,6 +49,15 @@ class HomeMount:
     kind: Literal["volume", "bind"]
     source: str
     target: str = HOME
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom the container runs as: the numbers on the home's files. `groups` are further gids."""
+
+    uid: int = 1000
+    gid: int = 100
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,7 @@ def container_options(
     request_devices: RequestDevices,
     command: Sequence[str] | None = None,
     extra_env: Mapping[str, str] | None = None,
+    owner: Owner = Owner(),
 ) -> ContainerOptions:
     """The one description of a session's or job's container.
 
@@ -87,26 +99,32 @@ def container_options(
     if launch.image_digest is None:
         raise ValueError("a container needs an image digest")
     name = container_name(launch.installation, launch.env["ALLOTMENT_LEASE"])
-    labels = {
+    labels = _labels(launch, user, server)
+    create: dict[str, Any] = {
+        "image": launch.image_digest,
+        "name": name,
+        "labels": labels,
+        "environment": _environment(launch, request_devices, extra_env or {}),
+        "user": f"{owner.uid}:{owner.gid}",
+    }
+    if command is not None:
+        create["command"] = list(command)
+    host_config = _limits(launch) | _walls(network, owner) | {"mounts": _mounts(home, launch)}
+    if owner.groups:
+        host_config["group_add"] = [str(gid) for gid in owner.groups]
+    if requests := _device_requests(launch.devices, request_devices):
+        host_config["device_requests"] = requests
+    return ContainerOptions(name=name, labels=labels, host_config=host_config, create=create)
+
+
+def _labels(launch: Launch, user: str, server: str) -> dict[str, str]:
+    return {
         LABEL_INSTALLATION: launch.installation,
         LABEL_LEASE: launch.env["ALLOTMENT_LEASE"],
         LABEL_USER: user,
         LABEL_SERVER: server,
         LABEL_DEVICES: ",".join(launch.devices),
     }
-    create: dict[str, Any] = {
-        "image": launch.image_digest,
-        "name": name,
-        "labels": labels,
-        "environment": _environment(launch, request_devices, extra_env or {}),
-        "user": f"{_UID}:{_GID}",
-    }
-    if command is not None:
-        create["command"] = list(command)
-    host_config = _limits(launch) | _walls(network) | {"mounts": [_mount(home, launch.installation)]}
-    if requests := _device_requests(launch.devices, request_devices):
-        host_config["device_requests"] = requests
-    return ContainerOptions(name=name, labels=labels, host_config=host_config, create=create)
 
 
 def requested_devices(container: Mapping[str, Any]) -> tuple[str, ...]:
@@ -138,6 +156,8 @@ def _environment(launch: Launch, request: RequestDevices, extra: Mapping[str, st
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "JUPYTER_RUNTIME_DIR": f"{RUNTIME_DIR}/jupyter",
     }
+    if launch.scratch is not None:
+        fixed["ALLOTMENT_SCRATCH"] = SCRATCH
     return {**extra, **launch.env, **fixed}
 
 
@@ -156,7 +176,7 @@ def _limits(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _walls(network: str) -> dict[str, Any]:
+def _walls(network: str, owner: Owner) -> dict[str, Any]:
     """A restarted container would keep devices that were leased to somebody else: never restart."""
     return {
         "network_mode": network,
@@ -166,15 +186,30 @@ def _walls(network: str) -> dict[str, Any]:
         "init": True,
         "restart_policy": {"Name": "no"},
         "auto_remove": False,
-        "tmpfs": {RUNTIME_DIR: f"rw,nosuid,nodev,noexec,size=64m,mode=0700,uid={_UID},gid={_GID}"},
+        "tmpfs": {RUNTIME_DIR: f"rw,nosuid,nodev,noexec,size=64m,mode=0700,uid={owner.uid},gid={owner.gid}"},
     }
 
 
-def _mount(home: HomeMount, installation: str) -> dict[str, Any]:
-    mount: dict[str, Any] = {"Type": home.kind, "Source": home.source, "Target": home.target}
+def _mounts(home: HomeMount, launch: Launch) -> list[dict[str, Any]]:
+    """The home, the person's folders and data, and the scratch folder (also as /tmp, so that nothing
+    temporary fills the engine's own disk)."""
+    first: dict[str, Any] = {"Type": home.kind, "Source": home.source, "Target": home.target}
     if home.kind == "volume":
-        mount["VolumeOptions"] = {"Labels": {LABEL_INSTALLATION: installation}}
-    return mount
+        first["VolumeOptions"] = {"Labels": {LABEL_INSTALLATION: launch.installation}}
+    binds = [(one.source, one.target, one.read_only) for one in launch.mounts]
+    if launch.scratch is not None:
+        binds += [(launch.scratch.source, target, False) for target in (SCRATCH, "/tmp")]  # noqa: S108
+    return [first] + [
+        {
+            "Type": "bind",
+            "Source": source,
+            "Target": target,
+            "ReadOnly": read_only,
+            # what is mounted below later, on the host, must not appear in a session
+            "BindOptions": {"Propagation": "rprivate"},
+        }
+        for source, target, read_only in binds
+    ]
 
 
 def _device_requests(devices: Sequence[str], request: RequestDevices) -> list[dict[str, Any]]:

@@ -168,7 +168,9 @@ class GpuSpawnerMixin(Spawner):
         usual = Choice(environment=self.default_environment or None, flavor=self.default_flavor or None)
         choice = await complete(asked, broker=side.broker, user=session.user, defaults=usual)
         try:
-            request = LeaseRequest(user=session.user, server=session.server, **choice.options())
+            request = LeaseRequest.model_validate(
+                {"user": session.user, "server": session.server, **choice.options()}
+            )
         except ValidationError as error:
             raise BadOptions("The names of this server are too long.", "Use shorter names.") from error
         url = await start_session(

@@ -32,7 +32,14 @@ class Admission:
     """Asks the hub for a person's groups only where a rule names groups."""
 
     def __init__(
-        self, *, site: Site, catalog: Catalog, runtime: Runtime, hub: HubView, situation: Situation
+        self,
+        *,
+        site: Site,
+        catalog: Catalog,
+        runtime: Runtime,
+        hub: HubView,
+        situation: Situation,
+        need_groups: bool = False,
     ) -> None:
         self._site = site
         self._catalog = catalog
@@ -41,7 +48,7 @@ class Admission:
         self._situation = situation
         rules = [flavor.groups for flavor in catalog.flavors.values()]
         rules += [environment.groups for environment in catalog.environments.values()]
-        self._by_group = restricted(site.pools) or any(rule != EVERYONE for rule in rules)
+        self._by_group = need_groups or restricted(site.pools) or any(rule != EVERYONE for rule in rules)
 
     async def groups_of(self, user: str) -> frozenset[str]:
         """The person's groups, empty where no rule needs them. Raises `BrokerUnavailable`."""

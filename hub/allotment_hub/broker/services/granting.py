@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.core.snapshot import Placement
 
+from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.launching import launch_of
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.situation import Situation
@@ -33,6 +34,7 @@ class Granting:
         store: Store,
         situation: Situation,
         observations: Observations,
+        extras: Extras,
         clock: Callable[[], datetime],
     ) -> None:
         self._site = site
@@ -41,12 +43,17 @@ class Granting:
         self._store = store
         self._situation = situation
         self._seen = observations
+        self._extras = extras
         self._clock = clock
 
     def offered(self, lease: Lease) -> bool:
         """Whether the catalogue and this machine still have what the lease asked for."""
         image = self._runtime.environments.get(lease.environment)
         return lease.flavor in self._catalog.flavors and image is not None and image.available
+
+    def ready(self, lease: Lease) -> bool:
+        """Whether all that the lease needs besides a device is on this machine."""
+        return self._extras.ready(lease)
 
     async def without_device(self, lease_id: str) -> bool:
         """Grant a CPU flavor. False when the lease does not wait any more."""
@@ -112,13 +119,17 @@ class Granting:
         flavor = self._catalog.flavors[lease.flavor]
         inventory = self._seen.inventory
         now = max(self._clock(), lease.created_at)
-        launch = launch_of(
-            runtime=self._runtime,
-            flavor=flavor,
-            environment=lease.environment,
-            lease_id=lease.id,
-            devices=uuids,
-            simulated=inventory is not None and inventory.simulated and bool(uuids),
+        launch = self._extras.complete(
+            lease,
+            launch_of(
+                runtime=self._runtime,
+                flavor_id=lease.flavor,
+                flavor=flavor,
+                environment=lease.environment,
+                lease_id=lease.id,
+                devices=uuids,
+                simulated=inventory is not None and inventory.simulated and bool(uuids),
+            ),
         )
         price = flavor.price_per_hour
         tx.name_devices(lease.id, uuids)

@@ -17,6 +17,7 @@ _GIB = 2**30
 def launch_of(
     *,
     runtime: Runtime,
+    flavor_id: str,
     flavor: Flavor,
     environment: str,
     lease_id: str,
@@ -31,6 +32,9 @@ def launch_of(
         "ALLOTMENT_LEASE": lease_id,
         "ALLOTMENT_DEVICES": names,
         "ALLOTMENT_INSTALLATION": runtime.installation,
+        "ALLOTMENT_ENVIRONMENT": environment,
+        "ALLOTMENT_FLAVOR": flavor_id,
+        "ALLOTMENT_FLAVOR_TITLE": flavor.title,
     }
     docker = runtime.engine == "docker"
     if not docker:

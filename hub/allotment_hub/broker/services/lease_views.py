@@ -43,6 +43,7 @@ class LeaseViews:
 
     def view(self, lease: Lease) -> LeaseView:
         place, expected = None, None
+        wants = lease.wants or {}
         if lease.state is LeaseState.QUEUED:
             place = self._book.place(lease.id, self._clock())
             expected = self._history.expected(lease)
@@ -74,6 +75,8 @@ class LeaseViews:
             ended_at=lease.ended_at,
             end_reason=lease.end_reason,
             price_per_hour=lease.price_per_hour,
+            version=wants.get("version"),
+            datasets=tuple(wants.get("datasets", ())),
         )
 
     def reply(self, lease: Lease) -> LeaseReply:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from allotment_spawner.core.errors import (
+    DatasetUnavailable,
     DeviceMismatch,
+    DiskFull,
     EnvironmentNotAllowed,
     EnvironmentUnavailable,
     FlavorNotAllowed,
@@ -17,6 +20,8 @@ from allotment_spawner.core.errors import (
     LocalEngineClosed,
     Refusal,
     TooManySessions,
+    UnknownDataset,
+    UnknownVersion,
 )
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import Activate, Confirm, LeaseEvent, LeaseReply, LeaseRequest, LeaseView
@@ -25,6 +30,7 @@ from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Signals
 from allotment_hub.broker.services.ending import begin_end
+from allotment_hub.broker.services.extras import Ask, Extras
 from allotment_hub.broker.services.lease_views import LeaseViews
 from allotment_hub.broker.services.outages import engine_down_since
 from allotment_hub.broker.services.planning import pools_in
@@ -42,12 +48,16 @@ from allotment_hub.site import Policies
 __all__ = ["Leases"]
 
 _KEPT = (
+    DatasetUnavailable,
+    DiskFull,
     EnvironmentNotAllowed,
     EnvironmentUnavailable,
     FlavorNotAllowed,
     FlavorUnavailable,
     LocalEngineClosed,
     TooManySessions,
+    UnknownDataset,
+    UnknownVersion,
 )
 
 
@@ -62,6 +72,7 @@ class Leases:
         store: Store,
         book: Book,
         admission: Admission,
+        extras: Extras,
         scheduler: Scheduler,
         waiters: Waiters,
         signals: Signals,
@@ -77,6 +88,7 @@ class Leases:
         self._store = store
         self._book = book
         self._admission = admission
+        self._extras = extras
         self._scheduler = scheduler
         self._waiters = waiters
         self._signals = signals
@@ -101,7 +113,8 @@ class Leases:
         try:
             wish = self._admission.check(body.user, body.flavor, body.environment, groups)
             pools = None if wish is None else pools_in(wish)
-            entry = Entry(attempt, body, pools, entry.now, entry.grant_deadline_s)
+            wants = await self._extras.check(Ask(body, groups, wish))
+            entry = replace(entry, pools=pools, wants=wants)
             return await self._store.write("request", lambda tx: self._enter_once(tx, entry))
         except _KEPT as refusal:
             why = refusal

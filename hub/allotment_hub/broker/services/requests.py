@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,7 @@ class Entry:
     pools: frozenset[str] | None
     now: datetime
     grant_deadline_s: int
+    wants: dict[str, Any] = field(default_factory=dict)
 
 
 def stale() -> StaleAttempt:
@@ -69,7 +70,7 @@ def enter(tx: Transaction, entry: Entry, *, catalog: Catalog, check_count: Calla
     """Take over the person's waiting lease of this server, or replace it, or make a new one."""
     body, now = entry.body, entry.now
     old = tx.live_of(body.user, body.server)
-    if old is not None and _may_take_over(old, body):
+    if old is not None and _may_take_over(old, entry):
         # the person may have lost a group since the older attempt
         values: dict[str, Any] = {"attempt": entry.attempt, "pools": entry.pools}
         if old.state is LeaseState.GRANTED:
@@ -85,9 +86,11 @@ def enter(tx: Transaction, entry: Entry, *, catalog: Catalog, check_count: Calla
     return lease
 
 
-def _may_take_over(old: Lease, body: LeaseRequest) -> bool:
+def _may_take_over(old: Lease, entry: Entry) -> bool:
     """A confirmed lease has a workload made by the older attempt: it is ended, never handed on."""
+    body = entry.body
     same = (old.flavor, old.environment) == (body.flavor, body.environment)
+    same = same and (old.wants or {}) == entry.wants
     waiting = old.state is LeaseState.QUEUED or (old.state is LeaseState.GRANTED and old.engine_ref is None)
     return same and waiting
 
@@ -130,4 +133,5 @@ def _new(entry: Entry, catalog: Catalog) -> dict[str, Any]:
         "price_per_hour": catalog.flavors[body.flavor].price_per_hour,
         "created_at": entry.now,
         "pools": entry.pools,
+        "wants": entry.wants or None,
     }

@@ -97,7 +97,11 @@ class Scheduler:
         for lease in queue if devices else ():
             if lease.reserved:
                 self._serve(lease)
-        waiting = [lease for lease in queue if devices or self.request_for(lease) is None]
+        waiting = [
+            lease
+            for lease in queue
+            if (devices or self.request_for(lease) is None) and self._granting.ready(lease)
+        ]
         for step in plan(
             waiting,
             self._situation.machine().snapshot,

@@ -65,6 +65,8 @@ class Lease:
     note: str | None
     pools: frozenset[str] | None = None
     """Names of the pools that the person could use when asking; None is any."""
+    wants: dict[str, Any] | None = None
+    """What was decided at the request besides the device: image, data, folders."""
     devices: tuple[Device, ...] = ()
 
     @property

@@ -27,10 +27,15 @@ __all__ = [
     "UtcTime",
     "attempts",
     "cuts",
+    "datasets",
     "devices",
+    "homes",
+    "images",
     "leases",
     "metadata",
+    "notices",
     "outages",
+    "saved_environments",
     "slots",
 ]
 
@@ -68,7 +73,7 @@ class Money(TypeDecorator[Decimal]):
         return None if value is None else Decimal(value)
 
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest revision in migrations/: this schema. A database that has it needs no Alembic."""
 
 metadata = MetaData(
@@ -113,6 +118,7 @@ leases = Table(
     Column("refusal", JSON),
     Column("note", Text),
     Column("pools", JSON),
+    Column("wants", JSON),
     sqlite_autoincrement=True,
 )
 Index(
@@ -173,4 +179,89 @@ outages = Table(
     Column("what", Text, primary_key=True),
     Column("began_at", UtcTime, primary_key=True),
     Column("ended_at", UtcTime),
+)
+
+images = Table(
+    "images",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("environment", Text, nullable=False, index=True),
+    Column("reference", Text, nullable=False),
+    Column("source", Text),
+    Column("label", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("packages", JSON, nullable=False),
+    Column("requires", JSON, nullable=False),
+    Column("size_bytes", BigInteger),
+    Column("made_at", UtcTime),
+    Column("added_at", UtcTime, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("pinned", Integer, nullable=False, server_default="0"),
+    Column("replaced_by", Text),
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("licence", Text, nullable=False),
+    Column("checksum", Text),
+    Column("size_bytes", BigInteger),
+    Column("groups", JSON),
+    Column("pinned", Integer, nullable=False, server_default="0"),
+    Column("state", Text, nullable=False),
+    Column("problem", JSON),
+    Column("cached_at", UtcTime),
+    Column("used_at", UtcTime),
+    Column("added_by", Text, nullable=False),
+    Column("added_at", UtcTime, nullable=False),
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("lease", Text, ForeignKey("leases.id"), nullable=False, index=True),
+    Column("level", Text, nullable=False),
+    Column("sentence", Text, nullable=False),
+    Column("next_step", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("stop_at", UtcTime),
+    Column("withdrawn_at", UtcTime),
+    sqlite_autoincrement=True,
+)
+
+homes = Table(
+    "homes",
+    metadata,
+    Column("user", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("used_bytes", BigInteger),
+    Column("files", BigInteger),
+    Column("limit_bytes", BigInteger),
+    Column("enforced", Integer, nullable=False, server_default="0"),
+    Column("measured_at", UtcTime),
+    Column("note", Text),
+)
+
+saved_environments = Table(
+    "saved_environments",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("base_digest", Text, nullable=False),
+    Column("requirements", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("note", Text),
+    Column("asked_at", UtcTime, nullable=False),
+    Column("decided_at", UtcTime),
+    Column("decided_by", Text),
 )

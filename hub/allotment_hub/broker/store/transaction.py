@@ -48,6 +48,11 @@ class Transaction:
         self._read: dict[str, Lease] = {}
         self.changed: set[str] = set()
 
+    @property
+    def connection(self) -> Connection:
+        """For the modules of this package that know one table each (images, datasets, notices, homes)."""
+        return self._connection
+
     # leases
     def lease(self, lease_id: str) -> Lease | None:
         """Read once a transaction; later writes of this transaction are in what is returned."""
