@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from allotment_testing.crash_run import FLAVORS, OPERATIONS, CrashRun, Deed
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 RUNS = int(os.environ.get("ALLOTMENT_CRASH_RUNS", "200"))
@@ -34,6 +34,11 @@ async def live(deeds: list[Deed], folder: Path) -> None:
         await run.bury()
 
 
+def deeds_of(*operations: str) -> list[Deed]:
+    return [Deed(operation=one, person=0, flavor=1, crash=None) for one in operations]
+
+
+@example(deeds=deeds_of("request", "advance", "advance", "agent_silent", "reboot", "advance"))
 @settings(
     max_examples=RUNS,
     deadline=None,

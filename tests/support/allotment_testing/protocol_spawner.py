@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from uuid import uuid4
 
 from allotment_hub.broker.factory import Broker
+from allotment_spawner.core.errors import StartFailed
 from allotment_spawner.core.lease import EndReason
 from allotment_spawner.wire import Activate, Confirm, LeaseEvent, LeaseReply, LeaseRequest
 
@@ -49,6 +52,23 @@ class ProtocolSpawner:
                     return event
         raise AssertionError("the stream ended while the lease waits")
 
+    def _need_devices(self) -> None:
+        """The engine refuses to start a container whose slice is gone; only a reboot may have taken it."""
+        assert self.ref is not None
+        machine = self.world.agent.control.state()
+        slices = {one.uuid for gpu in machine.gpus for instance in gpu.instances for one in instance.computes}
+        there = slices | {gpu.uuid for gpu in machine.gpus}
+        gone = set(self.world.engine.workloads[self.ref].devices) - there
+        if gone:
+            assert self._boot_of_grant() != machine.boot_id, f"{gone} went under a granted lease"
+            raise StartFailed("The container's device does not exist any more.", "Start again.")
+
+    def _boot_of_grant(self) -> str:
+        """As the database has it: what this spawner was told may be older than the grant."""
+        with closing(sqlite3.connect(f"file:{self.world.paths.broker_database}?mode=ro", uri=True)) as file:
+            row = file.execute("SELECT boot_id FROM leases WHERE id = ?", (self.lease,)).fetchone()
+        return str(row[0])
+
     def create(self) -> str:
         assert self.reply is not None
         assert self.reply.launch is not None
@@ -66,6 +86,7 @@ class ProtocolSpawner:
     def start(self) -> None:
         """Start the container; its process takes the devices that the container was made with."""
         assert self.ref is not None
+        self._need_devices()
         self.pid = self.world.engine.start(self.ref)
         self.world.started[self.pid] = self.lease
         for device in self.world.engine.workloads[self.ref].devices:
