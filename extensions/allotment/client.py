@@ -119,11 +119,19 @@ class Client:
         authorise: bool = True,
         also: frozenset[int] = frozenset(),
     ) -> Any:
+        return self._document(self._answer("GET", path, authorise=authorise, params=dict(query)), also)
+
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+        """Change something: the answer's JSON document, None where it has none. `path` without api/v1/."""
+        response = self._answer(method, f"api/v1/{path}", json=None if body is None else dict(body))
+        return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
+
+    def _answer(self, method: str, path: str, *, authorise: bool = True, **options: Any) -> httpx.Response:
         try:
-            request = self._http.build_request("GET", path, params=dict(query))
+            request = self._http.build_request(method, path, **options)
             if not authorise:
                 del request.headers["Authorization"]
-            response = self._http.send(request)
+            return self._http.send(request)
         except httpx.TimeoutException:
             raise Unreachable(
                 f"Allotment at {self.settings.url} does not answer in time.", "Try again in a moment."
@@ -138,9 +146,8 @@ class Client:
                 f"Nothing answers at {self.settings.url} ({error}).",
                 "Start it with ./deploy/up, or check the address.",
             ) from None
-        return self._document(response, also)
 
-    def _document(self, response: httpx.Response, also: frozenset[int]) -> Any:
+    def _document(self, response: httpx.Response, also: frozenset[int] = frozenset()) -> Any:
         kind = response.headers.get("content-type", "").split(";")[0]
         if response.status_code in {502, 503, 504} and kind not in JSON_KINDS:
             raise Unreachable(
