@@ -106,6 +106,7 @@ class Environment(_Reply):
     minimum_driver: str | None = None
     minimum_compute_capability: str | None = None
     size_bytes: int | None = None
+    reasons: dict[str, str] = {}
 
 
 class Rule(_Reply):

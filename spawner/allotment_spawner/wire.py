@@ -32,6 +32,7 @@ __all__ = [
     "Problem",
     "ScratchSpec",
     "VersionView",
+    "Work",
 ]
 
 Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
@@ -152,6 +153,14 @@ class Launch(_Frozen):
     scratch: ScratchSpec | None = None
 
 
+class Work(_Frozen):
+    """Something on its way: a sentence ("Fetching imagenet: 34 %"), bytes so far and in all where known."""
+
+    sentence: str
+    got_bytes: int | None = None
+    total_bytes: int | None = None
+
+
 class LeaseReply(_Frozen):
     """Answer of POST leases, confirm, renew, active: the lease, its deadline and, once granted, `launch`."""
 
@@ -160,6 +169,8 @@ class LeaseReply(_Frozen):
     launch: Launch | None
     refusal: Problem | None = None
     """Why a lease that ended without running was refused; readable after the wait."""
+    waits_for: Work | None = None
+    """What a queued lease needs besides its device and does not have yet, such as a dataset on its way."""
 
 
 class LeaseEvent(_Frozen):
@@ -236,6 +247,8 @@ class EnvironmentView(_Frozen):
     minimum_driver: str | None = None
     minimum_compute_capability: str | None = None
     size_bytes: int | None = None
+    reasons: dict[str, str] = {}
+    """Flavor id -> why this environment, though available, cannot run on it."""
 
 
 class MountView(_Frozen):
