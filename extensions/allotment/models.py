@@ -107,6 +107,7 @@ class Environment(_Reply):
     minimum_compute_capability: str | None = None
     size_bytes: int | None = None
     reasons: dict[str, str] = {}
+    notes: dict[str, str] = {}
 
 
 class Rule(_Reply):

@@ -19,6 +19,7 @@ __all__ = [
     "ExpectedStart",
     "FlavorView",
     "HomeView",
+    "LastCall",
     "Launch",
     "LeaseEvent",
     "LeaseReply",
@@ -220,7 +221,7 @@ class FlavorView(_Frozen):
 class VersionView(_Frozen):
     """One image of an environment. `offered`: what a start without a version takes.
 
-    `retired` ones start only for who names them; `replaced_by` says with what.
+    `kept` ones start for who names them; `retired` ones start no more, `replaced_by` is the version to take.
     """
 
     version: str
@@ -249,6 +250,8 @@ class EnvironmentView(_Frozen):
     size_bytes: int | None = None
     reasons: dict[str, str] = {}
     """Flavor id -> why this environment, though available, cannot run on it."""
+    notes: dict[str, str] = {}
+    """Flavor id -> what to know before they are taken together (CPU builds leave a GPU unused)."""
 
 
 class MountView(_Frozen):
@@ -301,6 +304,19 @@ class NoticeView(_Frozen):
     next_step: str
     made_at: datetime
     stop_at: datetime | None
+
+
+class LastCall(_Frozen):
+    """Answer of `POST leases/{id}/last-call`, before a server is stopped.
+
+    `listeners` pages of the session were told; `answered` of them in time. `saved` and `failed` count
+    documents; those of a page that did not answer are in neither.
+    """
+
+    listeners: int
+    answered: int
+    saved: int
+    failed: int
 
 
 class Problem(_Frozen):

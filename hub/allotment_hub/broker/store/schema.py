@@ -199,6 +199,8 @@ images = Table(
     Column("state", Text, nullable=False),
     Column("pinned", Integer, nullable=False, server_default="0"),
     Column("replaced_by", Text),
+    Column("base", Text),
+    Column("removing_at", UtcTime),
 )
 
 datasets = Table(
@@ -210,11 +212,15 @@ datasets = Table(
     Column("source", Text, nullable=False),
     Column("licence", Text, nullable=False),
     Column("checksum", Text),
+    Column("unpack", Integer, nullable=False, server_default="0"),
     Column("size_bytes", BigInteger),
     Column("groups", JSON),
     Column("pinned", Integer, nullable=False, server_default="0"),
     Column("state", Text, nullable=False),
     Column("problem", JSON),
+    Column("content", Text),
+    Column("cached_bytes", BigInteger),
+    Column("files", BigInteger),
     Column("cached_at", UtcTime),
     Column("used_at", UtcTime),
     Column("added_by", Text, nullable=False),
