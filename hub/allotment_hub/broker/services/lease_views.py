@@ -15,6 +15,7 @@ from allotment_spawner.wire import (
     LeaseReply,
     LeaseView,
     Problem,
+    Work,
 )
 
 from allotment_hub.accounting.queueing import Expected
@@ -36,7 +37,16 @@ _EVENT: dict[LeaseState, Literal["queued", "granted", "active", "ended"]] = {
 class LeaseViews:
     """Adds place and expected start to what the book holds."""
 
-    def __init__(self, *, book: Book, history: History, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        *,
+        book: Book,
+        history: History,
+        clock: Callable[[], datetime],
+        waits_for: Callable[[Lease], Work | None] = lambda _lease: None,
+    ) -> None:
+        """`waits_for`: what else than a device a queued lease waits for, from memory."""
+        self._waits_for = waits_for
         self._book = book
         self._history = history
         self._clock = clock
@@ -87,6 +97,7 @@ class LeaseViews:
             deadline_at=lease.deadline_at if lease.state is LeaseState.GRANTED else None,
             launch=launch,
             refusal=None if lease.refusal is None else Problem.model_validate(lease.refusal),
+            waits_for=self._waits_for(lease) if lease.state is LeaseState.QUEUED else None,
         )
 
     def event(self, lease: Lease) -> LeaseEvent:
