@@ -94,6 +94,7 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     MethodNotAllowed: 405,
     errors.FlavorUnavailable: 409,
     errors.DatasetUnavailable: 409,
+    errors.HomeUnavailable: 409,
     errors.InUse: 409,
     errors.EnvironmentUnavailable: 409,
     errors.GrantExpired: 409,

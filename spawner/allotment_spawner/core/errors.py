@@ -11,6 +11,7 @@ Refusal
 ├── NoSuchImage                no image of this digest is known
 ├── InUse                      a session or job still uses it
 ├── DiskFull                   less free space than the floor
+├── HomeUnavailable            a home that cannot be had, or whose owner is unknown
 ├── TooManySessions            the person's limit of live sessions
 ├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
 ├── WaitTooLong                the wait's own limit passed
@@ -47,6 +48,7 @@ __all__ = [
     "FlavorNotAllowed",
     "FlavorUnavailable",
     "GrantExpired",
+    "HomeUnavailable",
     "InUse",
     "LocalEngineClosed",
     "NoSuchImage",
@@ -136,6 +138,10 @@ class InUse(Refusal):
 
 class DiskFull(Refusal):
     code = "disk_full"
+
+
+class HomeUnavailable(Refusal):
+    code = "home_unavailable"
 
 
 class TooManySessions(Refusal):
