@@ -37,6 +37,15 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET leases/LEASE":        row("401 401 401 403 404 200 200 404 200 200 200 200"),
     "GET leases/LEASE/explain": row("401 401 401 403 404 200 200 404 200 200 200 200"),
     "GET leases/LEASE/events": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "POST notices":            row("401 401 401 403 403 403 403 403 201 201 403 403"),
+    "GET leases/LEASE/notices": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "POST leases/LEASE/notices": row("401 401 401 403 403 403 403 403 201 201 403 403"),
+    "GET leases/LEASE/notices/events": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "GET leases/LEASE/notices/events?listening=true": row("401 401 401 403 404 200 200 404 403 403 403 403"),
+    "POST leases/LEASE/last-call": row("401 401 401 403 403 403 403 403 403 403 200 200"),
+    "PUT leases/LEASE/saved":  row("401 401 401 403 404 204 204 404 403 403 403 403"),
+    "POST leases/LEASE/stop":  row("401 401 401 403 404 201 201 404 201 201 403 403"),
+    "DELETE leases/LEASE/stop": row("401 401 401 403 404 200 200 404 200 200 403 403"),
     "GET leases/unknown":      row("401 401 401 403 404 404 404 404 404 404 404 404"),
     "GET fleet":               row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET events":              row("401 401 401 403 403 403 403 403 403 403 200 200"),
@@ -51,6 +60,11 @@ BODIES: dict[str, Any] = {
     "POST leases": {"user": "cleo", "server": "", "environment": "minimal", "flavor": "cpu"},
     "PUT leases/LEASE/confirm": {"engine_ref": "x"},
     "PUT leases/LEASE/active": {"devices_seen": []},
+    "POST notices": {"sentence": "Good morning."},
+    "POST leases/LEASE/notices": {"sentence": "Good morning."},
+    "POST leases/LEASE/last-call": {"wait_s": 0},
+    "PUT leases/LEASE/saved": {"call": "0" * 32, "saved": 0, "failed": 0},
+    "POST leases/LEASE/stop": {"after_s": 3600},
 }
 
 

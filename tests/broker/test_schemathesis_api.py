@@ -22,7 +22,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-STREAMS = {"/services/allotment/api/v1/events", "/services/allotment/api/v1/leases/{lease_id}/events"}
+STREAMS = {
+    "/services/allotment/api/v1/events",
+    "/services/allotment/api/v1/leases/{lease_id}/events",
+    "/services/allotment/api/v1/leases/{lease_id}/notices/events",
+}
 EXAMPLES = 30
 POLICIES = Policies(sessions_per_person=50, grant_deadline_s=3600)
 

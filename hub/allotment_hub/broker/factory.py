@@ -17,7 +17,9 @@ from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.jobs import Jobs
+from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.scheduler import Scheduler
@@ -39,6 +41,8 @@ class Broker:
     leases: Leases
     fleet: Fleet
     explainer: Explainer
+    notices: Notices
+    last_calls: LastCalls
     changes: Changes
     reconciler: Reconciler
     scheduler: Scheduler
@@ -92,22 +96,25 @@ def build_broker(
         leases=parts.leases(settle_s),
         fleet=parts.fleet(),
         explainer=parts.explainer(),
+        notices=parts.notices,
+        last_calls=parts.last_calls,
         changes=parts.changes,
         reconciler=parts.reconciler(),
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,
-        load=_loader(parts.store, parts.book, parts.outages, parts.situation, parts.history),
+        load=_loader(parts.store, parts.book, parts.outages, parts.situation, parts.history, parts.notices),
     )
 
 
 def _loader(
-    store: Store, book: Book, outages: Outages, situation: Situation, history: History
+    store: Store, book: Book, outages: Outages, situation: Situation, history: History, notices: Notices
 ) -> Callable[[], Awaitable[None]]:
     async def load() -> None:
         book.apply(await store.read(lambda tx: tx.unended()))
         await outages.load()
         await situation.load()
         await history.load()
+        await notices.load()
 
     return load

@@ -145,6 +145,8 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         leases=broker.leases,
         fleet=broker.fleet,
         explainer=broker.explainer,
+        notices=broker.notices,
+        last_calls=broker.last_calls,
         changes=broker.changes,
         hub=hub,
         auth=auth,

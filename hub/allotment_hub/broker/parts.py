@@ -17,6 +17,7 @@ from allotment_spawner.gpu.client import Agent
 from allotment_hub.broker.problems import problem_of
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
+from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Bell, Changes, Signals
 from allotment_hub.broker.services.cutting import Cutting
@@ -27,8 +28,10 @@ from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import HubWatch
 from allotment_hub.broker.services.jobs import Jobs
+from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.lease_views import LeaseViews
 from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
@@ -182,6 +185,31 @@ class Parts:
             kick=self.bell.ring,
         )
 
+    @cached_property
+    def boxes(self) -> Boxes:
+        return Boxes(signals=self.signals)
+
+    @cached_property
+    def notices(self) -> Notices:
+        return Notices(
+            store=self.store, book=self.book, boxes=self.boxes, signals=self.signals, clock=self.clock
+        )
+
+    @cached_property
+    def last_calls(self) -> LastCalls:
+        return LastCalls(boxes=self.boxes)
+
+    @cached_property
+    def announced(self) -> AnnouncedStops:
+        return AnnouncedStops(
+            notices=self.notices,
+            book=self.book,
+            hub=self.hub,
+            jobs=self.jobs,
+            clock=self.clock,
+            on_step=self.on_step,
+        )
+
     def listener(self) -> _Listener:
         return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
 
@@ -242,6 +270,7 @@ class Parts:
             scheduler=self.scheduler,
             stopping=self.stopping,
             upkeep=self.upkeep,
+            announced=self.announced,
             history=self.history,
             changes=self.changes,
             bell=self.bell,

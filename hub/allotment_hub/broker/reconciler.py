@@ -12,6 +12,7 @@ from allotment_spawner.core.errors import DeviceMismatch, Refusal
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.engines.base import Workload
 
+from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Bell, Changes
 from allotment_hub.broker.services.decide import (
@@ -70,6 +71,7 @@ class Reconciler:
         scheduler: Scheduler,
         stopping: Stopping,
         upkeep: Upkeep,
+        announced: AnnouncedStops,
         history: History,
         changes: Changes,
         bell: Bell,
@@ -88,6 +90,7 @@ class Reconciler:
         self._scheduler = scheduler
         self._stopping = stopping
         self._upkeep = upkeep
+        self._announced = announced
         self._history = history
         self._changes = changes
         self._bell = bell
@@ -125,6 +128,7 @@ class Reconciler:
         for lease in before:
             if lease.state is LeaseState.ENDING:
                 await self._stopping.look_at(lease)
+        await self._announced.round()
         await self._outages.over()
         await self._upkeep.round()
         self._hub.keep_only({lease.id for lease in before})

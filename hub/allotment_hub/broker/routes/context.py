@@ -14,7 +14,14 @@ from allotment_hub.broker.browser_sessions import SignInSeal
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE
-from allotment_hub.broker.services.facade import ChangesApi, ExplainerApi, FleetApi, LeasesApi
+from allotment_hub.broker.services.facade import (
+    ChangesApi,
+    ExplainerApi,
+    FleetApi,
+    LastCallsApi,
+    LeasesApi,
+    NoticesApi,
+)
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
 
@@ -47,6 +54,8 @@ class Context:
     leases: LeasesApi
     fleet: FleetApi
     explainer: ExplainerApi
+    notices: NoticesApi
+    last_calls: LastCallsApi
     changes: ChangesApi
     hub: HubClient
     auth: Auth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from allotment_spawner.core.lease import EndReason
@@ -11,15 +12,18 @@ from allotment_spawner.wire import (
     Confirm,
     EnvironmentView,
     FlavorView,
+    LastCall,
     LeaseEvent,
     LeaseReply,
     LeaseRequest,
     LeaseView,
+    NoticeView,
 )
 
+from allotment_hub.broker.services.notices import Event, Words
 from allotment_hub.broker.services.views import Explanation, FleetView
 
-__all__ = ["Broker", "ChangesApi", "ExplainerApi", "FleetApi", "LeasesApi"]
+__all__ = ["Broker", "ChangesApi", "ExplainerApi", "FleetApi", "LastCallsApi", "LeasesApi", "NoticesApi"]
 
 
 class LeasesApi(Protocol):
@@ -61,6 +65,37 @@ class FleetApi(Protocol):
     async def view(self) -> FleetView: ...
 
 
+class NoticesApi(Protocol):
+    """Sessions that wait, are over or never were raise `WrongState` or `NoSuchLease`."""
+
+    async def tell(self, lease_id: str, words: Words, *, made_by: str) -> NoticeView: ...
+
+    async def tell_all(self, words: Words, *, made_by: str) -> int:
+        """Every session that runs; returns how many."""
+
+    async def announce_stop(self, lease_id: str, words: Words, *, after_s: float, made_by: str) -> NoticeView:
+        """The session ends then."""
+
+    async def withdraw_stop(self, lease_id: str, *, made_by: str | None) -> int:
+        """Of `made_by` only unless None; returns how many."""
+
+    async def of(self, lease_id: str) -> list[NoticeView]:
+        """Oldest first."""
+
+    def watch(self, lease_id: str) -> AsyncIterator[Event]:
+        """All that is to be shown, then each event; ends with the lease."""
+
+
+class LastCallsApi(Protocol):
+    def listening(self, lease_id: str) -> AbstractContextManager[None]:
+        """While open, somebody answers a last call of this session."""
+
+    async def call(self, lease_id: str, *, wait_s: float) -> LastCall:
+        """Returns once all have answered, at most `wait_s` later; at once where nobody listens."""
+
+    def answer(self, lease_id: str, call_id: str, *, saved: int, failed: int) -> None: ...
+
+
 class ExplainerApi(Protocol):
     async def explain(self, lease_id: str, *, for_operator: bool) -> Explanation: ...
 
@@ -81,6 +116,12 @@ class Broker(Protocol):
 
     @property
     def explainer(self) -> ExplainerApi: ...
+
+    @property
+    def notices(self) -> NoticesApi: ...
+
+    @property
+    def last_calls(self) -> LastCallsApi: ...
 
     @property
     def changes(self) -> ChangesApi: ...
