@@ -165,6 +165,8 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
         c.DockerSpawner.network_name = site.docker.network_of(runtime.installation)
         c.DockerSpawner.use_internal_ip = True
         c.GpuDockerSpawner.home = site.docker.home
+        c.GpuDockerSpawner.home_owner = site.homes.owner
+        c.GpuDockerSpawner.home_uid, c.GpuDockerSpawner.home_gid = site.homes.uid, site.homes.gid
         c.GpuDockerSpawner.request_devices = runtime.request_devices
     else:
         c.GpuLocalSpawner.args = QUIET_LAB

@@ -109,7 +109,7 @@ def container_options(
     }
     if command is not None:
         create["command"] = list(command)
-    host_config = _limits(launch) | _walls(network, owner) | {"mounts": _mounts(home, launch)}
+    host_config = _limits(launch) | _walls(network, owner) | {"mounts": _mounts(home, launch, owner)}
     if owner.groups:
         host_config["group_add"] = [str(gid) for gid in owner.groups]
     if requests := _device_requests(launch.devices, request_devices):
@@ -190,12 +190,16 @@ def _walls(network: str, owner: Owner) -> dict[str, Any]:
     }
 
 
-def _mounts(home: HomeMount, launch: Launch) -> list[dict[str, Any]]:
+def _mounts(home: HomeMount, launch: Launch, owner: Owner) -> list[dict[str, Any]]:
     """The home, the person's folders and data, and the scratch folder (also as /tmp, so that nothing
     temporary fills the engine's own disk)."""
     first: dict[str, Any] = {"Type": home.kind, "Source": home.source, "Target": home.target}
     if home.kind == "volume":
-        first["VolumeOptions"] = {"Labels": {LABEL_INSTALLATION: launch.installation}}
+        # the engine would fill a new one with the image's own home, whose files are the image's account's
+        first["VolumeOptions"] = {
+            "Labels": {LABEL_INSTALLATION: launch.installation},
+            "NoCopy": (owner.uid, owner.gid) != (Owner().uid, Owner().gid),
+        }
     binds = [(one.source, one.target, one.read_only) for one in launch.mounts]
     if launch.scratch is not None:
         binds += [(launch.scratch.source, target, False) for target in (SCRATCH, "/tmp")]  # noqa: S108

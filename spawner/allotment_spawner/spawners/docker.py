@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import docker
 from docker.errors import NotFound
 from docker.utils import kwargs_from_env
 from dockerspawner import DockerSpawner
-from traitlets import Enum, Integer, Unicode, default
+from traitlets import Enum, Float, Integer, Unicode, default
 
 from allotment_spawner.core.errors import EngineUnavailable
-from allotment_spawner.launch.container import (
-    ContainerOptions,
-    HomeMount,
-    container_options,
-    home_mount,
-)
+from allotment_spawner.engines.owners import OwnerRule
+from allotment_spawner.launch.container import ContainerOptions, Owner, container_options
 from allotment_spawner.launch.names import LABEL_INSTALLATION, LABEL_SERVER, LABEL_USER, lease_of_name
 from allotment_spawner.spawners.docker_create import create_arguments
 from allotment_spawner.spawners.docker_workload import DockerWorkload, docker_answers
+from allotment_spawner.spawners.homes import Home, Homes, settle_home
 from allotment_spawner.spawners.mixin import GpuSpawnerMixin
 from allotment_spawner.spawners.session import Session
 from allotment_spawner.wire import Launch
@@ -33,7 +29,7 @@ from allotment_spawner.wire import Launch
 __all__ = ["GpuDockerSpawner"]
 
 LABEL_ATTEMPT = "allotment.attempt"
-_OWNER = (1000, 100)
+_HOME_THREADS = 4
 
 
 class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
@@ -42,12 +38,22 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
     home = Unicode(
         "volume", config=True, help="A person's home: `volume`, or an absolute path with {username}."
     )
+    home_owner: Any = Enum(
+        ["fixed", "nss"],
+        "fixed",
+        config=True,
+        help="Whose files a home holds: home_uid:home_gid for everybody, or as this system knows the person.",
+    )
+    home_uid = Integer(1000, min=1, config=True, help="For the fixed owner.")
+    home_gid = Integer(100, min=1, config=True, help="For the fixed owner.")
+    home_limit = Float(20.0, config=True, help="Seconds for name service and file server, each.")
     request_devices: Any = Enum(
         ["nvidia", "cdi", "env"], "nvidia", config=True, help="How Docker is asked for a device."
     )
     docker_threads = Integer(32, min=2, config=True, help="Calls to Docker at the same time.")
 
     _pool: ClassVar[ThreadPoolExecutor | None] = None
+    _home_pool: ClassVar[ThreadPoolExecutor | None] = None
     _clients: ClassVar[threading.local] = threading.local()
 
     @default("network_name")
@@ -88,22 +94,22 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
         image: str = launch.image or launch.image_digest or ""
         self.image = image
         await self.pull_image(image)
-        home = home_mount(self.home, installation=launch.installation, user=session.user)
-        _prepare(home)
+        home = await self._homes().of(session.user, launch.installation)
         own_command = self.cmd or self.get_args()
         options = container_options(
             launch,
             user=session.user,
             server=session.server,
-            home=home,
+            home=home.mount,
+            owner=home.account.owner,
             network=self.network_name,
             request_devices=self.request_devices,
             command=await self.get_command() if own_command else None,
-            extra_env=self.get_env(),
+            extra_env={**self.get_env(), **home.env},
         )
         options.create["labels"][LABEL_ATTEMPT] = session.attempt
         self.object_name, self.object_id = options.name, ""
-        return self._workload(options.name, create=await self._create_arguments(options))
+        return self._workload(options.name, create=await self._create_arguments(options), home=home)
 
     async def find_workload(self) -> Session | None:
         """By label: the hub may have died before it stored anything. Never one that was not started."""
@@ -138,13 +144,22 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
 
     # -- Docker ------------------------------------------------------------------------------------
 
-    def _workload(self, name: str, *, create: Mapping[str, Any] | None = None) -> DockerWorkload:
+    def _homes(self) -> Homes:
+        if GpuDockerSpawner._home_pool is None:
+            GpuDockerSpawner._home_pool = ThreadPoolExecutor(_HOME_THREADS, thread_name_prefix="homes")
+        rule = OwnerRule(kind=self.home_owner, fixed=Owner(uid=self.home_uid, gid=self.home_gid))
+        return Homes(template=self.home, rule=rule, pool=GpuDockerSpawner._home_pool, limit_s=self.home_limit)
+
+    def _workload(
+        self, name: str, *, create: Mapping[str, Any] | None = None, home: Home | None = None
+    ) -> DockerWorkload:
         return DockerWorkload(
             engine_ref=name,
             installation=self.installation,
             docker=self.docker,
             locate=self._locate,
             create=create,
+            after_create=None if home is None else partial(settle_home, self.docker, home=home),
             after_start=self._after_start if self.post_start_cmd else None,
         )
 
@@ -191,14 +206,3 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
 
 def _no_address() -> EngineUnavailable:
     return EngineUnavailable("The server's container has no address yet.", "Wait a moment.")
-
-
-def _prepare(home: HomeMount) -> None:
-    """A folder of this host must exist and be the container user's; Docker makes volumes itself."""
-    if home.kind != "bind":
-        return
-    path = Path(home.source)
-    if not path.exists():
-        path.mkdir(mode=0o700, parents=True)
-        if os.getuid() == 0:
-            os.chown(path, *_OWNER)

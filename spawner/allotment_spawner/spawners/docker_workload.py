@@ -59,6 +59,8 @@ class DockerWorkload:
     locate: Callable[[str], Awaitable[str]]
     """The server's URL for a container id."""
     create: Mapping[str, Any] | None = None
+    after_create: Callable[[str], Awaitable[None]] | None = None
+    """Settles what must be right inside before anything runs; gets the container's id."""
     after_start: Callable[[str], Awaitable[None]] | None = None
     container_id: str | None = None
     _creating: asyncio.Future[Any] | None = None
@@ -71,6 +73,8 @@ class DockerWorkload:
                 "The image of this environment is not on this machine any more.",
                 "Choose another environment, or ask an operator to build it.",
             ) from error
+        if self.after_create is not None:
+            await self.after_create(self._ref())
 
     async def start(self) -> None:
         try:
