@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -20,6 +21,14 @@ class EnvironmentImage(BaseModel):
     image: str | None = None
     digest: str | None = None
     """The image's content id (`sha256:…`); sessions are created from this, never from a tag."""
+    label: str = ""
+    """What people tell its versions apart by, such as 0.1.0-cpu."""
+    source: str | None = None
+    """repository@digest where a registry has it."""
+    size_bytes: int | None = None
+    made_at: datetime | None = None
+    requires: dict[str, str] = {}
+    """`variant` (cpu or cuda), `minimum_driver`, `minimum_compute_capability`; each only where it is known."""
     available: bool
     reason: str | None = None
     """Why it cannot be used here, with the remedy."""
@@ -51,6 +60,8 @@ class Runtime(BaseModel):
     proxy_api_url: str
     agent_socket: str
     environments: dict[str, EnvironmentImage]
+    images_here: tuple[str, ...] | None = None
+    """Content ids of all notebook images on this machine; None is unknown."""
     trust_users: bool = False
     request_devices: Literal["nvidia", "cdi", "env"] = "env"
     """How Docker is asked for a device; "env" passes variables only (simulated devices)."""

@@ -10,7 +10,17 @@ from fastapi.staticfiles import StaticFiles
 
 from allotment_hub.broker import problems
 from allotment_hub.broker.middleware import AccessLog, BoundedBody, SecurityHeaders
-from allotment_hub.broker.routes import choices, fleet, health, lease_steps, leases, notices, pages, sign_in
+from allotment_hub.broker.routes import (
+    choices,
+    fleet,
+    health,
+    images,
+    lease_steps,
+    leases,
+    notices,
+    pages,
+    sign_in,
+)
 from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.dashboard.render import STATIC
 
@@ -32,7 +42,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    for module in (lease_steps, leases, notices, choices, fleet):
+    for module in (lease_steps, leases, notices, choices, images, fleet):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)

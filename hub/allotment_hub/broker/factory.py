@@ -11,19 +11,16 @@ from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
-from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.fleet import Fleet
-from allotment_hub.broker.services.history import History
+from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.notices import Notices
-from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.scheduler import Scheduler
-from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.store.connect import sqlite_url
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
@@ -41,6 +38,7 @@ class Broker:
     leases: Leases
     fleet: Fleet
     explainer: Explainer
+    images: Images
     notices: Notices
     last_calls: LastCalls
     changes: Changes
@@ -96,6 +94,7 @@ def build_broker(
         leases=parts.leases(settle_s),
         fleet=parts.fleet(),
         explainer=parts.explainer(),
+        images=parts.images,
         notices=parts.notices,
         last_calls=parts.last_calls,
         changes=parts.changes,
@@ -103,18 +102,19 @@ def build_broker(
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,
-        load=_loader(parts.store, parts.book, parts.outages, parts.situation, parts.history, parts.notices),
+        load=_loader(parts),
     )
 
 
-def _loader(
-    store: Store, book: Book, outages: Outages, situation: Situation, history: History, notices: Notices
-) -> Callable[[], Awaitable[None]]:
+def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
+    """What lives in memory, from the database: the leases first."""
+
     async def load() -> None:
-        book.apply(await store.read(lambda tx: tx.unended()))
-        await outages.load()
-        await situation.load()
-        await history.load()
-        await notices.load()
+        parts.book.apply(await parts.store.read(lambda tx: tx.unended()))
+        await parts.outages.load()
+        await parts.situation.load()
+        await parts.history.load()
+        await parts.notices.load()
+        await parts.images.load()
 
     return load

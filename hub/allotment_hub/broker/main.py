@@ -145,6 +145,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         leases=broker.leases,
         fleet=broker.fleet,
         explainer=broker.explainer,
+        images=broker.images,
         notices=broker.notices,
         last_calls=broker.last_calls,
         changes=broker.changes,

@@ -21,12 +21,17 @@ from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Bell, Changes, Signals
 from allotment_hub.broker.services.cutting import Cutting
+from allotment_hub.broker.services.environment_views import EnvironmentViews
+from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import HubWatch
+from allotment_hub.broker.services.image_book import ImageBook
+from allotment_hub.broker.services.image_part import ImagePart
+from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.lease_views import LeaseViews
@@ -69,6 +74,7 @@ class Parts:
     signals: Signals = field(default_factory=Signals)
     changes: Changes = field(default_factory=Changes)
     bell: Bell = field(default_factory=Bell)
+    image_book: ImageBook = field(default_factory=ImageBook)
 
     @cached_property
     def store(self) -> Store:
@@ -102,11 +108,30 @@ class Parts:
         )
 
     @cached_property
+    def environments(self) -> Environments:
+        return Environments(
+            catalog=self.catalog, runtime=self.runtime, images=self.image_book, book=self.book
+        )
+
+    @cached_property
+    def images(self) -> Images:
+        return Images(
+            runtime=self.runtime,
+            store=self.store,
+            book=self.book,
+            images=self.image_book,
+            environments=self.environments,
+            changes=self.changes,
+            clock=self.clock,
+        )
+
+    @cached_property
     def admission(self) -> Admission:
         return Admission(
             site=self.site,
             catalog=self.catalog,
             runtime=self.runtime,
+            environments=self.environments,
             hub=self.hub,
             situation=self.situation,
             need_groups=self.extras.need_groups,
@@ -115,7 +140,7 @@ class Parts:
     @cached_property
     def extras(self) -> Extras:
         """What sessions get besides a device, in the order in which it is checked."""
-        return Extras(())
+        return Extras((ImagePart(environments=self.environments),))
 
     @cached_property
     def granting(self) -> Granting:
@@ -123,6 +148,7 @@ class Parts:
             site=self.site,
             catalog=self.catalog,
             runtime=self.runtime,
+            environments=self.environments,
             store=self.store,
             situation=self.situation,
             observations=self.seen,
@@ -220,6 +246,7 @@ class Parts:
             store=self.store,
             book=self.book,
             admission=self.admission,
+            environments=self.environments,
             extras=self.extras,
             scheduler=self.scheduler,
             waiters=self.waiters,
@@ -234,7 +261,12 @@ class Parts:
         return Fleet(
             site=self.site,
             catalog=self.catalog,
-            runtime=self.runtime,
+            environments=EnvironmentViews(
+                catalog=self.catalog,
+                environments=self.environments,
+                images=self.image_book,
+                admission=self.admission,
+            ),
             admission=self.admission,
             situation=self.situation,
             observations=self.seen,

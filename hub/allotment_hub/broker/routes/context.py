@@ -22,6 +22,7 @@ from allotment_hub.broker.services.facade import (
     LeasesApi,
     NoticesApi,
 )
+from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
 
@@ -54,6 +55,7 @@ class Context:
     leases: LeasesApi
     fleet: FleetApi
     explainer: ExplainerApi
+    images: ImagesApi
     notices: NoticesApi
     last_calls: LastCallsApi
     changes: ChangesApi

@@ -18,9 +18,12 @@ from allotment_spawner.core.errors import (
 )
 from allotment_spawner.core.request import Request
 
+from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.pools import EVERYONE, may_use, request_of, restricted
 from allotment_hub.broker.services.ports import HubUnavailable, HubView
+from allotment_hub.broker.services.requirements import fitting
 from allotment_hub.broker.services.situation import Situation
+from allotment_hub.broker.store.images import Image
 from allotment_hub.catalog import Catalog, Flavor
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -37,6 +40,7 @@ class Admission:
         site: Site,
         catalog: Catalog,
         runtime: Runtime,
+        environments: Environments,
         hub: HubView,
         situation: Situation,
         need_groups: bool = False,
@@ -44,6 +48,7 @@ class Admission:
         self._site = site
         self._catalog = catalog
         self._runtime = runtime
+        self._environments = environments
         self._hub = hub
         self._situation = situation
         rules = [flavor.groups for flavor in catalog.flavors.values()]
@@ -69,24 +74,45 @@ class Admission:
                 f"There is no size called {flavor_id} here.",
                 "Choose one of: " + ", ".join(self._catalog.flavors) + ".",
             )
-        if environment_id not in self._catalog.environments:
+        if self._environments.rule(environment_id) is None:
             raise UnknownEnvironment(
                 f"There is no environment called {environment_id} here.",
-                "Choose one of: " + ", ".join(self._catalog.environments) + ".",
+                "Choose one of: " + ", ".join(self._environments.names()) + ".",
             )
         return flavor
 
-    def check(self, user: str, flavor_id: str, environment_id: str, groups: frozenset[str]) -> Request | None:
+    def check(
+        self,
+        user: str,
+        flavor_id: str,
+        environment_id: str,
+        groups: frozenset[str],
+        version: str | None = None,
+    ) -> Request | None:
         """Every rule that does not depend on the person's other sessions; the allocator's request."""
-        flavor = self.names_exist(flavor_id, environment_id)
+        self.names_exist(flavor_id, environment_id)
         self.check_account(user)
-        self.check_environment(environment_id, groups)
+        image = self.check_environment(environment_id, groups, version)
+        return self.check_pair(flavor_id, environment_id, groups, image)
+
+    def check_pair(
+        self, flavor_id: str, environment_id: str, groups: frozenset[str], image: Image | None
+    ) -> Request | None:
+        """Whether the two go together, by the catalogue's rules and on this hardware."""
+        flavor = self._catalog.flavors[flavor_id]
         if flavor.environments != "all" and environment_id not in flavor.environments:
             raise EnvironmentNotAllowed(
                 f"{environment_id} cannot be used with {flavor.title}.",
                 "Choose another environment or another size.",
             )
-        return self.check_flavor(flavor_id, groups)
+        request = self.check_flavor(flavor_id, groups)
+        if request is None or image is None:
+            return request
+        name = f"{self._environments.offer(environment_id).title} {image.label}".strip()
+        fit = fitting(image.requires, request, self._situation.hardware, name=name)
+        if isinstance(fit, str):
+            raise EnvironmentUnavailable(fit, "Choose another environment or version, or a size without GPU.")
+        return fit
 
     def check_account(self, user: str) -> None:
         local = self._site.local
@@ -99,19 +125,17 @@ class Admission:
                 "Ask the operator to use the Docker engine, or to start with --trust-users.",
             )
 
-    def check_environment(self, environment_id: str, groups: frozenset[str]) -> None:
-        if not may_use(self._catalog.environments[environment_id].groups, groups):
+    def check_environment(
+        self, environment_id: str, groups: frozenset[str], version: str | None = None
+    ) -> Image | None:
+        """Its image; None on the local engine. Raises the refusal of a rule or of a version."""
+        rule = self._environments.rule(environment_id)
+        if rule is None or not may_use(rule.groups, groups):
             raise EnvironmentNotAllowed(
                 f"Your account may not use the environment {environment_id}.",
                 "Choose another environment, or ask the operator.",
             )
-        image = self._runtime.environments.get(environment_id)
-        if image is None or not image.available:
-            reason = image.reason if image is not None else None
-            raise EnvironmentUnavailable(
-                reason or f"The environment {environment_id} is not installed on this machine.",
-                "Choose another environment, or ask the operator to build it.",
-            )
+        return self._environments.choose(environment_id, version)
 
     def check_flavor(self, flavor_id: str, groups: frozenset[str]) -> Request | None:
         flavor = self._catalog.flavors[flavor_id]

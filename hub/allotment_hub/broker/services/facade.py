@@ -20,6 +20,7 @@ from allotment_spawner.wire import (
     NoticeView,
 )
 
+from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.notices import Event, Words
 from allotment_hub.broker.services.views import Explanation, FleetView
 
@@ -116,6 +117,9 @@ class Broker(Protocol):
 
     @property
     def explainer(self) -> ExplainerApi: ...
+
+    @property
+    def images(self) -> ImagesApi: ...
 
     @property
     def notices(self) -> NoticesApi: ...

@@ -10,6 +10,7 @@ from allotment_spawner.core.slices import profile_for
 from allotment_spawner.wire import EnvironmentView, FlavorView
 
 from allotment_hub.broker.services.admission import Admission
+from allotment_hub.broker.services.environment_views import EnvironmentViews
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.machine import GpuFacts, SliceFact
 from allotment_hub.broker.services.observe import Observations
@@ -27,7 +28,6 @@ from allotment_hub.broker.services.views import (
     WholeView,
 )
 from allotment_hub.catalog import Catalog, Flavor
-from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
 __all__ = ["Fleet"]
@@ -43,7 +43,7 @@ class Fleet:
         *,
         site: Site,
         catalog: Catalog,
-        runtime: Runtime,
+        environments: EnvironmentViews,
         admission: Admission,
         situation: Situation,
         observations: Observations,
@@ -52,7 +52,7 @@ class Fleet:
     ) -> None:
         self._site = site
         self._catalog = catalog
-        self._runtime = runtime
+        self._environments = environments
         self._admission = admission
         self._situation = situation
         self._seen = observations
@@ -107,20 +107,7 @@ class Fleet:
 
     async def environments(self, user: str) -> list[EnvironmentView]:
         groups = await self._admission.groups_of(user)
-        return [self._environment(environment_id, groups) for environment_id in self._catalog.environments]
-
-    def _environment(self, environment_id: str, groups: frozenset[str]) -> EnvironmentView:
-        image = self._runtime.environments.get(environment_id)
-        reason = self._admission.why_not_environment(environment_id, groups)
-        return EnvironmentView(
-            id=environment_id,
-            title=image.title if image is not None else environment_id,
-            description=image.description if image is not None else "",
-            packages=dict(image.packages) if image is not None else {},
-            image=image.image if image is not None else None,
-            available=reason is None,
-            reason=reason,
-        )
+        return self._environments.all(groups)
 
     async def view(self) -> FleetView:
         inventory = self._seen.inventory

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.core.snapshot import Placement
 
+from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.launching import launch_of
 from allotment_hub.broker.services.observe import Observations
@@ -31,6 +32,7 @@ class Granting:
         site: Site,
         catalog: Catalog,
         runtime: Runtime,
+        environments: Environments,
         store: Store,
         situation: Situation,
         observations: Observations,
@@ -40,6 +42,7 @@ class Granting:
         self._site = site
         self._catalog = catalog
         self._runtime = runtime
+        self._environments = environments
         self._store = store
         self._situation = situation
         self._seen = observations
@@ -48,8 +51,7 @@ class Granting:
 
     def offered(self, lease: Lease) -> bool:
         """Whether the catalogue and this machine still have what the lease asked for."""
-        image = self._runtime.environments.get(lease.environment)
-        return lease.flavor in self._catalog.flavors and image is not None and image.available
+        return lease.flavor in self._catalog.flavors and self._environments.still_there(lease)
 
     def ready(self, lease: Lease) -> bool:
         """Whether all that the lease needs besides a device is on this machine."""

@@ -24,8 +24,10 @@ def launch_of(
     devices: Sequence[str],
     simulated: bool,
 ) -> Launch:
-    """Written into the lease at the grant, so that a later change of the catalogue alters nothing."""
-    image = runtime.environments[environment]
+    """Written into the lease at the grant, so that a later change of the catalogue alters nothing.
+
+    Without the image, which was decided at the request.
+    """
     names = ",".join(devices)
     env = {
         "ALLOTMENT_URL": runtime.broker_url_for_workloads,
@@ -42,8 +44,8 @@ def launch_of(
     return Launch(
         installation=runtime.installation,
         engine=runtime.engine,
-        image=image.image if docker else None,
-        image_digest=image.digest if docker else None,
+        image=None,
+        image_digest=None,
         cpu=flavor.cpu,
         memory_bytes=int(flavor.memory_gib * _GIB),
         shm_bytes=int(flavor.shm_gib * _GIB),

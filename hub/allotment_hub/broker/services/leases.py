@@ -30,6 +30,7 @@ from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Signals
 from allotment_hub.broker.services.ending import begin_end
+from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.extras import Ask, Extras
 from allotment_hub.broker.services.lease_views import LeaseViews
 from allotment_hub.broker.services.outages import engine_down_since
@@ -72,6 +73,7 @@ class Leases:
         store: Store,
         book: Book,
         admission: Admission,
+        environments: Environments,
         extras: Extras,
         scheduler: Scheduler,
         waiters: Waiters,
@@ -88,6 +90,7 @@ class Leases:
         self._store = store
         self._book = book
         self._admission = admission
+        self._environments = environments
         self._extras = extras
         self._scheduler = scheduler
         self._waiters = waiters
@@ -111,7 +114,8 @@ class Leases:
         groups = await self._admission.groups_of(body.user)
         entry = Entry(attempt, body, None, self._clock(), self._policies.grant_deadline_s)
         try:
-            wish = self._admission.check(body.user, body.flavor, body.environment, groups)
+            version = self._environments.wanted_version(body)
+            wish = self._admission.check(body.user, body.flavor, body.environment, groups, version)
             pools = None if wish is None else pools_in(wish)
             wants = await self._extras.check(Ask(body, groups, wish))
             entry = replace(entry, pools=pools, wants=wants)

@@ -8,6 +8,7 @@ from allotment_spawner.core.snapshot import Snapshot
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.machine import Machine, Sight, put_together
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.requirements import Card, Hardware
 from allotment_hub.broker.store.records import Cut
 from allotment_hub.broker.store.store import Store
 from allotment_hub.site import Site
@@ -54,6 +55,17 @@ class Situation:
     @property
     def boot_id(self) -> str | None:
         return None if self._seen.inventory is None else self._seen.inventory.boot_id
+
+    @property
+    def hardware(self) -> Hardware:
+        """Driver and cards by pool, as far as they are known."""
+        inventory = self._seen.inventory
+        cards = [
+            Card(facts.pool.name, facts.gpu.model, facts.gpu.compute_capability)
+            for facts in self.machine().gpus
+            if facts.pool is not None and facts.problem is None
+        ]
+        return Hardware(None if inventory is None else inventory.driver_version, cards)
 
     @property
     def demand(self) -> Demand:
