@@ -13,6 +13,7 @@ __all__ = [
     "LABEL_USER",
     "container_name",
     "home_volume_name",
+    "kept_tag",
     "lease_of_name",
     "safe_name",
 ]
@@ -62,6 +63,13 @@ def safe_name(user: str) -> str:
         return out
     digest = hashlib.sha256(user.encode()).hexdigest()[:_DIGEST]
     return f"{out[: _LONGEST - _DIGEST - 2]}__{digest}"
+
+
+def kept_tag(installation: str, environment: str, digest: str) -> tuple[str, str]:
+    """(repository, tag) that an installation gives each image it knows: a newer build of the same name
+    leaves the older one without any, and pruning then takes it; and another installation on the same
+    engine sees that it is needed."""
+    return f"allotment-{installation}/{environment}", digest.removeprefix("sha256:")[:12]
 
 
 def home_volume_name(installation: str, user: str) -> str:

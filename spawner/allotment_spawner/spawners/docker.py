@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from dockerspawner import DockerSpawner
 from traitlets import Enum, Float, Integer, Unicode, default
 
 from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.docker_pull import PatientClient
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import ContainerOptions, Owner, container_options
 from allotment_spawner.launch.names import LABEL_INSTALLATION, LABEL_SERVER, LABEL_USER, lease_of_name
@@ -23,13 +24,15 @@ from allotment_spawner.spawners.docker_create import create_arguments
 from allotment_spawner.spawners.docker_workload import DockerWorkload, docker_answers
 from allotment_spawner.spawners.homes import Home, Homes, settle_home
 from allotment_spawner.spawners.mixin import GpuSpawnerMixin
+from allotment_spawner.spawners.pulling import Pulls
 from allotment_spawner.spawners.session import Session
-from allotment_spawner.wire import Launch
+from allotment_spawner.wire import Launch, Work
 
 __all__ = ["GpuDockerSpawner"]
 
 LABEL_ATTEMPT = "allotment.attempt"
 _HOME_THREADS = 4
+_PULL_THREADS = 4
 
 
 class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
@@ -54,6 +57,7 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
 
     _pool: ClassVar[ThreadPoolExecutor | None] = None
     _home_pool: ClassVar[ThreadPoolExecutor | None] = None
+    _the_pulls: ClassVar[Pulls | None] = None
     _clients: ClassVar[threading.local] = threading.local()
 
     @default("network_name")
@@ -86,6 +90,15 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
             client = self._clients.client = docker.APIClient(**arguments)
         return getattr(client, method)(*args, **kwargs)
 
+    def _pulls(self) -> Pulls:
+        """One for the whole hub, with clients and threads of its own: a pull takes minutes."""
+        if GpuDockerSpawner._the_pulls is None:
+            tls = {"tls": docker.tls.TLSConfig(**self.tls_config)} if self.tls_config else {}
+            arguments = {"version": "auto", **tls, **kwargs_from_env(), **self.client_kwargs}
+            pool = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="pull")
+            GpuDockerSpawner._the_pulls = Pulls(client=partial(PatientClient, **arguments), pool=pool)
+        return GpuDockerSpawner._the_pulls
+
     # -- GpuSpawnerMixin -------------------------------------------------------------------------
 
     async def build_workload(self, launch: Launch, session: Session) -> DockerWorkload:
@@ -109,7 +122,9 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
         )
         options.create["labels"][LABEL_ATTEMPT] = session.attempt
         self.object_name, self.object_id = options.name, ""
-        return self._workload(options.name, create=await self._create_arguments(options), home=home)
+        fetch = partial(self._pulls().ensure, launch, docker=self.docker, tell=self._say_pulling)
+        create = await self._create_arguments(options)
+        return self._workload(options.name, create=create, home=home, fetch=fetch)
 
     async def find_workload(self) -> Session | None:
         """By label: the hub may have died before it stored anything. Never one that was not started."""
@@ -142,6 +157,10 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
     def workload_of(self, state: Mapping[str, Any]) -> DockerWorkload:
         return self._workload(state["allotment"]["engine_ref"])
 
+    def _say_pulling(self, work: Work) -> None:
+        if self._board is not None:
+            self._board.pulling(work)
+
     # -- Docker ------------------------------------------------------------------------------------
 
     def _homes(self) -> Homes:
@@ -151,7 +170,12 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
         return Homes(template=self.home, rule=rule, pool=GpuDockerSpawner._home_pool, limit_s=self.home_limit)
 
     def _workload(
-        self, name: str, *, create: Mapping[str, Any] | None = None, home: Home | None = None
+        self,
+        name: str,
+        *,
+        create: Mapping[str, Any] | None = None,
+        home: Home | None = None,
+        fetch: Callable[[], Awaitable[None]] | None = None,
     ) -> DockerWorkload:
         return DockerWorkload(
             engine_ref=name,
@@ -161,6 +185,7 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
             create=create,
             after_create=None if home is None else partial(settle_home, self.docker, home=home),
             after_start=self._after_start if self.post_start_cmd else None,
+            fetch=fetch,
         )
 
     async def _create_arguments(self, options: ContainerOptions) -> dict[str, Any]:

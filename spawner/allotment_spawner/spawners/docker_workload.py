@@ -62,12 +62,21 @@ class DockerWorkload:
     after_create: Callable[[str], Awaitable[None]] | None = None
     """Settles what must be right inside before anything runs; gets the container's id."""
     after_start: Callable[[str], Awaitable[None]] | None = None
+    fetch: Callable[[], Awaitable[None]] | None = None
+    """Brings the image to this machine, or raises the refusal that says why not."""
     container_id: str | None = None
     _creating: asyncio.Future[Any] | None = None
 
     async def make(self) -> None:
         try:
-            await self._create()
+            try:
+                await self._create()
+            except NotFound:
+                # looked for only now: nearly always it is here
+                if self.fetch is None:
+                    raise
+                await self.fetch()
+                await self._create()
         except NotFound as error:
             raise EnvironmentUnavailable(
                 "The image of this environment is not on this machine any more.",
