@@ -187,6 +187,18 @@ def test_a_new_proxy_gets_its_routes_once(bench: Bench) -> None:
     wait_until(refreshed_again, what="routes sent to the new proxy", limit_s=10)
 
 
+def test_a_child_that_dies_right_after_it_was_looked_at_is_reaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, child = processes.start(
+        ENDS_AT_ONCE, env=dict(os.environ), cwd=tmp_path, log=tmp_path / "child.log"
+    )
+    wait_until(lambda: not process.alive(), what="a dead child", limit_s=10)
+    monkeypatch.setattr(child, "poll", lambda: None)
+    processes.end(process, grace_s=1, child=child)
+    assert child.returncode == 3
+
+
 def test_one_that_ignores_sigterm_is_killed(bench: Bench) -> None:
     supervisor = bench.supervisor(bench.spec("agent", IGNORES_TERM))
     bench.until_ready(supervisor, 1)

@@ -135,9 +135,9 @@ def _send_group(process: Process, number: signal.Signals) -> None:
 def _gone(process: Process, child: subprocess.Popen[bytes] | None, *, within_s: float) -> bool:
     limit = time.monotonic() + within_s
     while True:
-        if child is not None:
-            child.poll()  # reaps it
         if not process.alive():
+            if child is not None:
+                child.wait()  # it is a zombie at most: reaped, whenever it died
             return True
         if time.monotonic() >= limit:
             return False

@@ -70,10 +70,9 @@ class Service:
                 self.due = self.backoff.died(started=now, now=now)
                 self.log(f"{self.name}: cannot be started ({error}); death {self.backoff.deaths}")
             return True
-        if self._child is not None:
-            self._child.poll()  # reaps it, so that it is not taken for alive
         if not self.process.alive():
-            code = "" if self._child is None else f" with code {self._child.returncode}"
+            # a zombie counts as dead, so this never waits for a living one
+            code = "" if self._child is None else f" with code {self._child.wait()}"
             self.due = self.backoff.died(started=self.started, now=now)
             self.log(f"{self.name}: process {self.process.pid} ended{code}; death {self.backoff.deaths}")
             self.process, self._child, self.ready = None, None, False
