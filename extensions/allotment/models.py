@@ -19,6 +19,8 @@ __all__ = [
     "Me",
     "Rule",
     "RuleDevice",
+    "SavedEnvironment",
+    "SavedPackage",
     "Version",
 ]
 
@@ -108,6 +110,32 @@ class Environment(_Reply):
     size_bytes: int | None = None
     reasons: dict[str, str] = {}
     notes: dict[str, str] = {}
+
+
+class SavedPackage(_Reply):
+    """One pinned package; `link` where it comes from an address instead of an index."""
+
+    name: str
+    version: str
+    link: str | None = None
+    hashes: tuple[str, ...] = ()
+
+
+class SavedEnvironment(_Reply):
+    """What somebody installed and wants others to have; `state` is asked, approved or refused."""
+
+    name: str
+    title: str
+    owner: str
+    base: str
+    base_digest: str
+    packages: tuple[SavedPackage, ...]
+    checksum: str
+    state: str
+    note: str | None = None
+    asked_at: datetime
+    decided_at: datetime | None = None
+    decided_by: str | None = None
 
 
 class Rule(_Reply):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from allotment.commands import env
 from allotment.commands.explain import explain
 from allotment.commands.gpus import gpus
 from allotment.commands.leases import leases
@@ -17,3 +18,4 @@ def register(app: typer.Typer) -> None:
     """Add the base commands to `app`."""
     for command in (status, gpus, leases, explain, version):
         app.command()(command)
+    env.register(app)

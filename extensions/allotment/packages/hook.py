@@ -92,13 +92,13 @@ def switch_on() -> None:
 
 
 def _hold(overlay: Overlay) -> None:
-    """One pip at a time; it notes for which image the overlay was begun."""
+    """One pip at a time; it notes for which image the overlay was begun, and that it is at work."""
     from allotment.packages.lock import LockUnavailable, hold_until_exit  # noqa: PLC0415 - only for pip
-    from allotment.packages.marker import mark  # noqa: PLC0415
+    from allotment.packages.marker import begin  # noqa: PLC0415
 
     try:
         if hold_until_exit(overlay.lock, os.environ):
-            mark(overlay)
+            begin(overlay)
     except LockUnavailable as error:
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()

@@ -59,6 +59,11 @@ class Overlay:
         return os.path.join(self.root, "checked.json")
 
     @property
+    def unfinished(self) -> str:
+        """There while a pip works, and after one that was killed."""
+        return os.path.join(self.root, "unfinished")
+
+    @property
     def warning(self) -> str:
         """A sentence for terminals, there only while the overlay is known to be broken."""
         return os.path.join(self.root, "broken.txt")

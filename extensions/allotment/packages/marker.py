@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 from allotment.packages.layout import Overlay
 
-__all__ = ["base_fingerprint", "mark", "overlay_fingerprint", "read_json", "write_json"]
+__all__ = ["base_fingerprint", "begin", "mark", "overlay_fingerprint", "read_json", "write_json"]
 
 _KINDS = (".dist-info", ".egg-info")
 
@@ -35,6 +36,15 @@ def overlay_fingerprint(overlay: Overlay) -> str:
         except OSError:
             found.append(f"{name} gone")
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else ""
+
+
+def begin(overlay: Overlay) -> None:
+    """For a pip that is about to write: until it ends in order, nobody knows what is whole."""
+    mark(overlay)
+    Path(overlay.unfinished).touch()
+    # what was broken is being repaired, or broken otherwise
+    Path(overlay.warning).unlink(missing_ok=True)
+    atexit.register(Path(overlay.unfinished).unlink, missing_ok=True)
 
 
 def mark(overlay: Overlay, *, anew: bool = False) -> None:
