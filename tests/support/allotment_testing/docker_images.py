@@ -42,8 +42,8 @@ def ensure_images(*environments: str) -> None:
     with _locked(fcntl.LOCK_EX):
         done = cache_folder() / "built"
         done.mkdir(exist_ok=True)
-        print_now = _fingerprint()
-        missing = [one for one in environments if _read(done / one) != print_now]
+        prints = {one: _fingerprint(one) for one in environments}
+        missing = [one for one in environments if _read(done / one) != prints[one]]
         if not missing:
             return
         daemon = DockerDaemon(_builder(), networking=False)
@@ -54,7 +54,7 @@ def ensure_images(*environments: str) -> None:
         finally:
             daemon.terminate()
         for one in missing:
-            (done / one).write_text(print_now)
+            (done / one).write_text(prints[one])
 
 
 def clone_images(folder: Path) -> Path:
@@ -91,16 +91,30 @@ def _read(file: Path) -> str | None:
     return file.read_text() if file.exists() else None
 
 
-def _fingerprint() -> str:
-    """Of everything that an image is made of."""
-    sources = [ROOT / "images", ROOT / "extensions", ROOT / "spawner" / "VERSION"]
+def _fingerprint(environment: str) -> str:
+    """Of everything that this environment's image is made of."""
+    images = ROOT / "images"
+    sources = [images / name for name in ("build", "builder", "finish", "packages")]
+    sources += [images / name for name in _chain(environment)]
+    sources += [ROOT / "extensions", ROOT / "spawner" / "VERSION"]
     found = (each for source in sources for each in ([source] if source.is_file() else source.rglob("*")))
-    kept = [one for one in found if one.is_file() and "__pycache__" not in one.parts]
     total = hashlib.sha256()
-    for file in sorted(kept):
+    for file in sorted(one for one in found if one.is_file() and not _made(one)):
         total.update(f"{file.relative_to(ROOT)}\0".encode())
         total.update(hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
+
+
+def _made(file: Path) -> bool:
+    """Whether running or installing left it in the tree."""
+    return any(part == "__pycache__" or part.endswith(".egg-info") for part in file.parts)
+
+
+def _chain(environment: str) -> list[str]:
+    """The environment and what it is built upon."""
+    text = (ROOT / "images" / environment / "environment.yaml").read_text()
+    bases = [line.removeprefix("base: ").strip() for line in text.splitlines() if line.startswith("base: ")]
+    return [environment, *(name for base in bases for name in _chain(base))]
 
 
 def _import_base(daemon: DockerDaemon) -> None:
@@ -140,10 +154,12 @@ def _mirror() -> str:
 
 def _build(daemon: DockerDaemon, environments: list[str]) -> None:
     argv = [sys.executable, str(ROOT / "images" / "build"), *environments, "--variant", "cpu"]
+    # the network that tests may use holds packages, no advisories
+    argv += ["--no-audit"]
     argv += ["--base", BASE_IMAGE, "--network", "host"]
     if _CA_BUNDLE.exists():
         argv += ["--ca-bundle", str(_CA_BUNDLE)]
-    if "pytorch" in environments:
+    if any("pytorch" in _chain(one) for one in environments):
         argv += ["--wheels", str(_torch_wheel())]
     log = cache_folder() / "images.log"
     with log.open("w") as out:
