@@ -46,6 +46,11 @@ MATRIX: dict[str, dict[str, int]] = {
     "PUT leases/LEASE/saved":  row("401 401 401 403 404 204 204 404 403 403 403 403"),
     "POST leases/LEASE/stop":  row("401 401 401 403 404 201 201 404 201 201 403 403"),
     "DELETE leases/LEASE/stop": row("401 401 401 403 404 200 200 404 200 200 403 403"),
+    "GET homes":               row("401 401 401 403 403 200 200 200 200 200 200 200"),
+    "GET homes?user=ann":      row("401 401 401 403 403 200 200 403 200 200 200 200"),
+    "GET homes/me":            row("401 401 401 403 403 200 200 200 200 200 422 422"),
+    "POST homes/PERSON/measure": row("401 401 401 403 403 200 200 403 200 200 200 200"),
+    "PUT homes/PERSON":        row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET leases/unknown":      row("401 401 401 403 404 404 404 404 404 404 404 404"),
     "GET fleet":               row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET events":              row("401 401 401 403 403 403 403 403 403 403 200 200"),
@@ -65,6 +70,7 @@ BODIES: dict[str, Any] = {
     "POST leases/LEASE/last-call": {"wait_s": 0},
     "PUT leases/LEASE/saved": {"call": "0" * 32, "saved": 0, "failed": 0},
     "POST leases/LEASE/stop": {"after_s": 3600},
+    "PUT homes/PERSON": {"state": "erased"},
 }
 
 
@@ -104,7 +110,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def address(world: World, route: str) -> tuple[str, str]:
     method, path = route.split(" ")
-    path = path.replace("LEASE", world.lease)
+    path = path.replace("LEASE", world.lease).replace("PERSON", "ann")
     base = world.url if path == "health" else world.url.removesuffix("/services/allotment/") + API + "/"
     return method, base + path
 
@@ -143,5 +149,7 @@ async def test_the_matrix_is_complete(world: World) -> None:
         for path, methods in paths.items()
         for method in methods
     }
-    tested = {route.partition("?")[0].replace("LEASE", "{lease_id}") for route in MATRIX}
+    tested = {
+        route.partition("?")[0].replace("LEASE", "{lease_id}").replace("PERSON", "{user}") for route in MATRIX
+    }
     assert documented <= tested

@@ -14,6 +14,7 @@ from allotment_hub.broker.routes import (
     choices,
     fleet,
     health,
+    homes,
     images,
     lease_steps,
     leases,
@@ -42,7 +43,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    for module in (lease_steps, leases, notices, choices, images, fleet):
+    for module in (lease_steps, leases, notices, choices, images, fleet, homes):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)

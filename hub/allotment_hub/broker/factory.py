@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.parts import Parts
@@ -14,6 +17,7 @@ from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.fleet import Fleet
+from allotment_hub.broker.services.homes import Homes
 from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
@@ -41,12 +45,15 @@ class Broker:
     images: Images
     notices: Notices
     last_calls: LastCalls
+    homes: Homes
     changes: Changes
     reconciler: Reconciler
     scheduler: Scheduler
     jobs: Jobs
     store: Store
     load: Callable[[], Awaitable[None]]
+    loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    """What runs beside the reconciler; each ends only by being cancelled."""
 
     async def start(self) -> None:
         """Migrate, read the book, and compare it with the machine before anybody is served."""
@@ -56,7 +63,13 @@ class Broker:
 
     async def run(self) -> None:
         """The loops; returns only by being cancelled."""
-        await self.reconciler.run()
+        beside = [asyncio.ensure_future(loop()) for loop in self.loops]
+        try:
+            await self.reconciler.run()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def close(self) -> None:
         """Stop working; nothing is undone, the next start finds what was half done."""
@@ -76,8 +89,10 @@ def build_broker(
     clock: Callable[[], datetime],
     on_step: Callable[[str], None] = lambda _step: None,
     settle_s: float = 2.0,
+    gauge: HomeGauge | None = None,
 ) -> Broker:
-    """A broker for one node. `engines` by name; runtime.json says which one runs the sessions."""
+    """A broker for one node. `engines` by name; runtime.json says which one runs the sessions.
+    `gauge` measures homes; None: they are unknown."""
     parts = Parts(
         site=site,
         catalog=catalog,
@@ -88,6 +103,7 @@ def build_broker(
         hub=hub,
         clock=clock,
         on_step=on_step,
+        gauge=gauge,
     )
     parts.store.listen(parts.listener())
     return Broker(
@@ -97,12 +113,14 @@ def build_broker(
         images=parts.images,
         notices=parts.notices,
         last_calls=parts.last_calls,
+        homes=parts.homes,
         changes=parts.changes,
         reconciler=parts.reconciler(),
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,
         load=_loader(parts),
+        loops=(parts.homes.run,),
     )
 
 

@@ -14,7 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.home_gauge import HomeGauge, LocalHomeGauge
+from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.gpu.agent_client import UnixAgent
+from allotment_spawner.launch.container import Owner
 
 from allotment_hub.broker import logs
 from allotment_hub.broker.app import create_app
@@ -32,9 +35,10 @@ from allotment_hub.broker.token_answers import TokenAnswers
 from allotment_hub.config_loading import ConfigError
 from allotment_hub.dashboard.render import Pages
 
-__all__ = ["build_context", "engines_for", "main", "serve", "steady"]
+__all__ = ["build_context", "engines_for", "gauge_for", "main", "serve", "steady"]
 
 Clock = Callable[[], datetime]
+MEASURE_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
 
 
@@ -80,6 +84,7 @@ async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -
         engines=engines_for(settings),
         hub=hub,
         clock=clock,
+        gauge=gauge_for(settings),
     )
     context = build_context(settings, broker=broker, hub=hub, clock=steady)
     server = Server(create_app(context), streams=context.streams)
@@ -123,6 +128,22 @@ def engines_for(settings: Settings) -> Mapping[str, Engine]:
     return {local.name: local}
 
 
+def gauge_for(settings: Settings) -> HomeGauge:
+    """What measures homes on this installation's engine."""
+    site, runtime, homes = settings.site, settings.runtime, settings.site.homes
+    if runtime.engine == "docker":
+        from allotment_spawner.engines.docker_homes import DockerHomeGauge  # noqa: PLC0415 - 0.3 s of imports
+
+        return DockerHomeGauge(
+            installation=runtime.installation,
+            base_url=site.docker.socket,
+            template=site.docker.home,
+            rule=OwnerRule(kind=homes.owner, fixed=Owner(uid=homes.uid, gid=homes.gid)),
+            limit_s=MEASURE_LIMIT_S,
+        )
+    return LocalHomeGauge(homes=settings.paths.homes, limit_s=MEASURE_LIMIT_S)
+
+
 def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: Clock) -> Context:
     """What the routes need, not ready yet."""
     auth = Auth(
@@ -148,6 +169,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         images=broker.images,
         notices=broker.notices,
         last_calls=broker.last_calls,
+        homes=broker.homes,
         changes=broker.changes,
         hub=hub,
         auth=auth,

@@ -12,6 +12,7 @@ from typing import Any
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.problems import problem_of
@@ -28,6 +29,7 @@ from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
+from allotment_hub.broker.services.homes import Homes
 from allotment_hub.broker.services.hub_watch import HubWatch
 from allotment_hub.broker.services.image_book import ImageBook
 from allotment_hub.broker.services.image_part import ImagePart
@@ -69,6 +71,7 @@ class Parts:
     hub: HubView
     clock: Callable[[], datetime]
     on_step: Callable[[str], None]
+    gauge: HomeGauge | None = None
     book: Book = field(default_factory=Book)
     jobs: Jobs = field(default_factory=Jobs)
     signals: Signals = field(default_factory=Signals)
@@ -234,6 +237,12 @@ class Parts:
             jobs=self.jobs,
             clock=self.clock,
             on_step=self.on_step,
+        )
+
+    @cached_property
+    def homes(self) -> Homes:
+        return Homes(
+            settings=self.site.homes, store=self.store, book=self.book, gauge=self.gauge, clock=self.clock
         )
 
     def listener(self) -> _Listener:

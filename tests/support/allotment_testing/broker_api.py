@@ -24,8 +24,9 @@ from allotment_hub.broker.settings import Settings
 from allotment_hub.catalog import Catalog, EnvironmentRule, Flavor, GpuWant
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import EnvironmentImage, Runtime
-from allotment_hub.site import Policies, Site
+from allotment_hub.site import HomeSettings, Policies, Site
 from allotment_spawner.engines.base import Workload
+from allotment_spawner.engines.home_gauge import HomeGauge
 from fastapi import FastAPI
 
 from allotment_testing.agents import InProcessAgent
@@ -137,7 +138,7 @@ def _catalog() -> Catalog:
     )
 
 
-def _settings(folder: Path, *, gpus: str, policies: Policies) -> Settings:
+def _settings(folder: Path, *, gpus: str, policies: Policies, homes: HomeSettings) -> Settings:
     minimal = EnvironmentImage(title="Minimal", packages={"jupyterlab": "4.6.6"}, available=True)
     pytorch = EnvironmentImage(title="PyTorch", available=False, reason="Build its image first.")
     runtime = Runtime(
@@ -155,7 +156,7 @@ def _settings(folder: Path, *, gpus: str, policies: Policies) -> Settings:
         environments={"minimal": minimal, "pytorch": pytorch},
         trust_users=True,
     )
-    site = Site(policies=policies)
+    site = Site(policies=policies, homes=homes)
     return Settings(Paths(folder), runtime, site, _catalog(), HUB_TOKEN, SERVICE_TOKEN)
 
 
@@ -166,9 +167,12 @@ async def broker_api(
     gpus: str = "sim:1xA100-80GB:mig,1xA100-80GB:whole",
     policies: Policies | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
+    homes: HomeSettings | None = None,
+    gauge: HomeGauge | None = None,
 ) -> AsyncIterator[BrokerApi]:
     """Started, reconciled and running; `transport` stands in for the fake hub's."""
-    settings = _settings(folder, gpus=gpus, policies=policies or Policies(sessions_per_person=50))
+    policies = policies or Policies(sessions_per_person=50)
+    settings = _settings(folder, gpus=gpus, policies=policies, homes=homes or HomeSettings())
     hub = FakeHubApi(service_token=SERVICE_TOKEN)
     client = HubClient(
         api_url="http://hub/hub/api", token=SERVICE_TOKEN, transport=transport or hub.transport
@@ -185,6 +189,7 @@ async def broker_api(
         engines={engine.name: engine},
         hub=client,
         clock=_now,
+        gauge=gauge,
     )
     context = build_context(settings, broker=broker, hub=client, clock=_now)
     await broker.start()

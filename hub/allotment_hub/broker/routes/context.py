@@ -18,6 +18,7 @@ from allotment_hub.broker.services.facade import (
     ChangesApi,
     ExplainerApi,
     FleetApi,
+    HomesApi,
     LastCallsApi,
     LeasesApi,
     NoticesApi,
@@ -58,6 +59,7 @@ class Context:
     images: ImagesApi
     notices: NoticesApi
     last_calls: LastCallsApi
+    homes: HomesApi
     changes: ChangesApi
     hub: HubClient
     auth: Auth

@@ -12,6 +12,7 @@ from allotment_spawner.wire import (
     Confirm,
     EnvironmentView,
     FlavorView,
+    HomeView,
     LastCall,
     LeaseEvent,
     LeaseReply,
@@ -23,8 +24,18 @@ from allotment_spawner.wire import (
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.notices import Event, Words
 from allotment_hub.broker.services.views import Explanation, FleetView
+from allotment_hub.broker.store.homes import HomeState
 
-__all__ = ["Broker", "ChangesApi", "ExplainerApi", "FleetApi", "LastCallsApi", "LeasesApi", "NoticesApi"]
+__all__ = [
+    "Broker",
+    "ChangesApi",
+    "ExplainerApi",
+    "FleetApi",
+    "HomesApi",
+    "LastCallsApi",
+    "LeasesApi",
+    "NoticesApi",
+]
 
 
 class LeasesApi(Protocol):
@@ -97,6 +108,21 @@ class LastCallsApi(Protocol):
     def answer(self, lease_id: str, call_id: str, *, saved: int, failed: int) -> None: ...
 
 
+class HomesApi(Protocol):
+    """None of these fails for a person who never had a home: all is unknown then."""
+
+    async def of(self, user: str) -> HomeView: ...
+
+    async def all(self) -> list[HomeView]:
+        """Those that were ever measured, the fullest first."""
+
+    async def measure(self, user: str) -> HomeView:
+        """Now; may take minutes. What could not be measured is said in its `warning`."""
+
+    async def settle(self, user: str, state: HomeState) -> HomeView:
+        """What became of the home of a person who left."""
+
+
 class ExplainerApi(Protocol):
     async def explain(self, lease_id: str, *, for_operator: bool) -> Explanation: ...
 
@@ -126,6 +152,9 @@ class Broker(Protocol):
 
     @property
     def last_calls(self) -> LastCallsApi: ...
+
+    @property
+    def homes(self) -> HomesApi: ...
 
     @property
     def changes(self) -> ChangesApi: ...
