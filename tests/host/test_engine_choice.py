@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,11 @@ from allotment_hub.config_loading import load_catalog
 from allotment_hub.host import hardware, sessions
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
 from allotment_hub.host.engine import EngineChoice, choose_engine
-from allotment_hub.host.environments import FoundImage
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.hardware import DEFAULT_SIMULATION, choose_gpus
 from allotment_hub.host.node import find_node
 from allotment_hub.host.options import parse_up
+from allotment_hub.images.describe import FoundImage
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import DockerSettings, Site
 from allotment_spawner.engines.docker_setup import Bridge
@@ -37,6 +37,9 @@ class DockerThatHas(DockerHost):
             raise DockerProblem("Docker does not answer.")
         return {name: self._images.get(name) for name in names}
 
+    def keep(self, images: Mapping[str, FoundImage]) -> tuple[str, ...]:
+        return tuple(image.digest for image in images.values())
+
     def bridge(self) -> Bridge:
         return Bridge("allotment", "1" * 64, "br-1", "172.18.0.1", "172.18.0.0/16")
 
@@ -54,7 +57,8 @@ def test_auto_takes_docker_where_images_are() -> None:
     assert (choice.engine, choice.inner_host) == ("docker", "172.18.0.1")
     assert choice.environments["minimal"].digest == "sha256:1"
     assert not choice.environments["pytorch"].available
-    assert "images/build pytorch" in (choice.environments["pytorch"].reason or "")
+    assert "allot images build pytorch" in (choice.environments["pytorch"].reason or "")
+    assert choice.images_here == ("sha256:1",)
 
 
 @pytest.mark.parametrize("docker", [DockerThatHas(None), DockerThatHas({})])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,12 +27,12 @@ from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
 from allotment_hub.host.docker_client import docker_client
-from allotment_hub.host.environments import FoundImage
+from allotment_hub.images.describe import FoundImage, described
+from allotment_hub.images.machine import MachineImages
 from allotment_hub.site import DockerSettings
 
 __all__ = ["CDI_FOLDER", "DockerHost", "DockerProblem"]
 
-LABEL_PACKAGES = "org.allotment.packages"
 CDI_FOLDER = "/var/run/cdi"
 T = TypeVar("T")
 
@@ -63,6 +62,17 @@ class DockerHost:
     def images(self, names: Sequence[str]) -> dict[str, FoundImage | None]:
         """The image of each environment, None where there is none. The `cuda` one first with real GPUs."""
         return self._ask(lambda client: {name: self._image(client, name) for name in names})
+
+    def keep(self, images: Mapping[str, FoundImage]) -> tuple[str, ...]:
+        """Name what this installation knows as its own; content ids of all notebook images here."""
+
+        def work(client: Any) -> tuple[str, ...]:
+            machine = MachineImages(client=client, installation=self._installation)
+            for environment, image in images.items():
+                machine.keep(image, environment)
+            return tuple(one.image.digest for one in machine.all())
+
+        return self._ask(work)
 
     def bridge(self) -> Bridge:
         """Our network; made when there is none. Its containers can be reached from this host."""
@@ -147,23 +157,13 @@ class DockerHost:
                 found = client.inspect_image(tag)
             except ImageNotFound:
                 continue
-            labels = (found.get("Config") or {}).get("Labels") or {}
-            packages = _packages(labels.get(LABEL_PACKAGES))
-            return FoundImage(name=tag, digest=str(found["Id"]), packages=packages)
+            return described(found, name=tag)
         return None
 
     def _variants(self) -> tuple[str, ...]:
         if self._settings.variant != "auto":
             return (self._settings.variant,)
         return ("cuda", "cpu") if self._real_gpus else ("cpu", "cuda")
-
-
-def _packages(label: str | None) -> dict[str, str]:
-    try:
-        found = json.loads(label or "{}")
-    except ValueError:
-        return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _silent(error: BaseException) -> DockerProblem:

@@ -9,14 +9,10 @@ from typing import Literal
 
 from allotment_hub.catalog import Catalog
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
-from allotment_hub.host.environments import (
-    FoundImage,
-    docker_environments,
-    local_environments,
-    read_descriptions,
-)
+from allotment_hub.host.environments import docker_environments, local_environments, read_descriptions
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.options import UpOptions
+from allotment_hub.images.describe import FoundImage
 from allotment_hub.runtime import EnvironmentImage
 
 __all__ = ["EngineChoice", "choose_engine"]
@@ -31,6 +27,7 @@ class EngineChoice:
     environments: Mapping[str, EnvironmentImage]
     sentence: str
     request_devices: Literal["nvidia", "cdi", "env"] = "env"
+    images_here: tuple[str, ...] | None = None
 
 
 def choose_engine(
@@ -44,6 +41,7 @@ def choose_engine(
             image = _any_image(images)
             gateway = docker.bridge().gateway
             request = docker.request_devices(image.digest)
+            here = docker.keep({name: found for name, found in images.items() if found is not None})
         except DockerProblem as problem:
             if options.engine == "docker":
                 raise HostError(str(problem)) from None
@@ -55,6 +53,7 @@ def choose_engine(
                 environments=docker_environments(descriptions, images),
                 sentence=f"Sessions run in Docker ({', '.join(name for name in images if images[name])}).",
                 request_devices=request,
+                images_here=here,
             )
     else:
         why = ""

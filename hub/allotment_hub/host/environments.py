@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from allotment_hub.catalog import Catalog
 from allotment_hub.config_loading import load_environment
 from allotment_hub.environment import Environment
+from allotment_hub.images.describe import FoundImage
 from allotment_hub.runtime import EnvironmentImage
 
-__all__ = ["FoundImage", "docker_environments", "local_environments", "read_descriptions"]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundImage:
-    """An image on this machine: its name, content id (`sha256:…`) and the versions it holds."""
-
-    name: str
-    digest: str
-    packages: Mapping[str, str]
+__all__ = ["docker_environments", "local_environments", "read_descriptions"]
 
 
 def read_descriptions(checkout: Path, catalog: Catalog) -> dict[str, Environment]:
@@ -55,10 +46,15 @@ def docker_environments(
             packages=dict(image.packages) if image else {},
             image=image.name if image else None,
             digest=image.digest if image else None,
+            label=image.label if image else "",
+            source=image.source if image else None,
+            size_bytes=image.size_bytes if image else None,
+            made_at=image.made_at if image else None,
+            requires=dict(image.requires) if image else {},
             available=image is not None,
             reason=None
             if image
-            else f"Its image is not on this machine: run images/build {name}, then ./deploy/up again.",
+            else f"Its image is not on this machine: run `allot images build {name}`, as an operator.",
         )
     return found
 

@@ -188,6 +188,7 @@ def _runtime(
         proxy_api_url=f"http://127.0.0.1:{settings.proxy_api_port}",
         agent_socket=str(paths.agent_socket),
         environments=dict(engine.environments),
+        images_here=engine.images_here,
         trust_users=options.trust_users or site.local.trust_users,
         request_devices=engine.request_devices,
     )

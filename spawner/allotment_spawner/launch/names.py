@@ -13,6 +13,7 @@ __all__ = [
     "LABEL_USER",
     "container_name",
     "home_volume_name",
+    "is_kept_tag",
     "kept_tag",
     "lease_of_name",
     "safe_name",
@@ -27,6 +28,8 @@ LABEL_LEASE = "allotment.lease"
 _LONGEST = 100
 """Characters of a safe name: two of them and a prefix are one file name (255 bytes)."""
 _DIGEST = 32
+_MARK = 8
+"""Hex digits of an installation's id."""
 
 _PLAIN = frozenset(string.ascii_lowercase + string.digits + "-")
 
@@ -70,6 +73,13 @@ def kept_tag(installation: str, environment: str, digest: str) -> tuple[str, str
     leaves the older one without any, and pruning then takes it; and another installation on the same
     engine sees that it is needed."""
     return f"allotment-{installation}/{environment}", digest.removeprefix("sha256:")[:12]
+
+
+def is_kept_tag(name: str) -> bool:
+    """Whether some installation gave this tag."""
+    head, _, _ = name.partition("/")
+    mark = head.removeprefix("allotment-")
+    return head != mark and len(mark) == _MARK and all(one in string.hexdigits for one in mark)
 
 
 def home_volume_name(installation: str, user: str) -> str:
