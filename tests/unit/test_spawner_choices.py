@@ -78,10 +78,24 @@ def test_defaults_are_cheap() -> None:
 
 
 def test_the_last_choice_is_offered_unless_it_cannot_run() -> None:
-    choices = {
-        "environments": [{"id": "minimal", "available": True}],
-        "flavors": [{"id": "cpu", "available": True}, {"id": "gpu-2x", "available": False}],
+    choices: dict[str, Any] = {
+        "environments": [{"id": "minimal", "available": True, "reasons": {"old": "Its driver is too old."}}],
+        "flavors": [
+            {"id": "cpu", "available": True},
+            {"id": "gpu-2x", "available": False},
+            {"id": "old", "available": True},
+        ],
+        "datasets": [{"name": "mnist"}],
         "defaults": {"environment": "minimal", "flavor": "cpu"},
     }
-    assert preselected(choices, Choice("minimal", "cpu")) == {"environment": "minimal", "flavor": "cpu"}
-    assert preselected(choices, Choice("gone", "gpu-2x")) == {"environment": "minimal", "flavor": "cpu"}
+
+    def chosen(last: Choice) -> tuple[Any, Any]:
+        selected = preselected(choices, last)
+        return selected["environment"], selected["flavor"]
+
+    assert chosen(Choice("minimal", "cpu")) == ("minimal", "cpu")
+    assert chosen(Choice("gone", "gpu-2x")) == ("minimal", "cpu")
+    assert chosen(Choice("minimal", "old")) == ("minimal", "cpu"), "they do not go together"
+    selected = preselected(choices, Choice(datasets=("mnist", "gone"), app="terminal"))
+    assert (selected["datasets"], selected["app"], selected["repo"]) == (["mnist"], "terminal", "")
+    assert preselected({**choices, "datasets": None}, Choice(datasets=("mnist",)))["datasets"] == []

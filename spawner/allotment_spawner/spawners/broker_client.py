@@ -20,12 +20,16 @@ from allotment_spawner.spawners.refusals import problem_refusal
 from allotment_spawner.wire import (
     Activate,
     Confirm,
+    DatasetView,
     EnvironmentView,
     FlavorView,
+    HomeView,
+    LastCall,
     LeaseEvent,
     LeaseReply,
     LeaseRequest,
     LeaseView,
+    MountView,
     Problem,
 )
 
@@ -34,6 +38,8 @@ __all__ = ["BrokerClient"]
 _FLAVORS = TypeAdapter(list[FlavorView])
 _ENVIRONMENTS = TypeAdapter(list[EnvironmentView])
 _LEASES = TypeAdapter(list[LeaseView])
+_MOUNTS = TypeAdapter(list[MountView])
+_DATASETS = TypeAdapter(list[DatasetView])
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 _SILENCE_S = 35.0
 """The broker sends a comment every 10 s; a stream silent for longer is dead."""
@@ -98,6 +104,11 @@ class BrokerClient:
             "DELETE", f"leases/{lease}", attempt=attempt, params={"reason": reason}, retry_for_s=retry_for_s
         )
 
+    async def last_call(self, lease: str, *, wait_s: float) -> LastCall:
+        """Have the session's open pages save. Tried once: a stop does not wait for a broker that is down."""
+        answer = await self._call("POST", f"leases/{lease}/last-call", json={"wait_s": wait_s}, retry_for_s=0)
+        return LastCall.model_validate_json(answer.content)
+
     async def get(self, lease: str) -> LeaseReply:
         return await self._reply("GET", f"leases/{lease}")
 
@@ -122,6 +133,19 @@ class BrokerClient:
     async def environments(self, user: str) -> list[EnvironmentView]:
         answer = await self._call("GET", "environments", params={"user": user})
         return _ENVIRONMENTS.validate_json(answer.content)
+
+    async def home(self, user: str) -> HomeView:
+        """How full this person's home is; asked once, as somebody looks at an empty page meanwhile."""
+        answer = await self._call("GET", "homes", params={"user": user}, retry_for_s=0)
+        return HomeView.model_validate_json(answer.content)
+
+    async def mounts(self, user: str) -> list[MountView]:
+        answer = await self._call("GET", "mounts", params={"user": user}, retry_for_s=0)
+        return _MOUNTS.validate_json(answer.content)
+
+    async def datasets(self, user: str) -> list[DatasetView]:
+        answer = await self._call("GET", "datasets", params={"user": user}, retry_for_s=0)
+        return _DATASETS.validate_json(answer.content)
 
     # -- streams: one connection each, the caller comes back after BrokerUnavailable ---------------
 

@@ -8,10 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from allotment_spawner.core.errors import BrokerUnavailable
+from allotment_spawner.spawners.belongings import belongings_of
 from allotment_spawner.spawners.broker_client import BrokerClient
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu, plainest
 from allotment_spawner.spawners.options import Choice
-from allotment_spawner.wire import FlavorView
+from allotment_spawner.spawners.versions import version_options
+from allotment_spawner.wire import EnvironmentView, FlavorView
 
 __all__ = ["choices_for", "hardware", "outcome", "price", "preselected"]
 
@@ -19,16 +21,17 @@ _GIB = 2**30
 _PATIENCE_S = 4.0
 
 
-async def choices_for(broker: BrokerClient, user: str) -> dict[str, Any]:
-    """{"flavors": FlavorViews with outcome, tone, hardware and price, "environments", "waiting", "defaults"}.
+async def choices_for(broker: BrokerClient, user: str, *, last: Choice | None = None) -> dict[str, Any]:
+    """{"flavors": FlavorViews with outcome, tone, hardware and price, "environments": with the versions to
+    choose from, "waiting", "defaults", "home", "mounts", "datasets"}.
 
-    `waiting` is how many people are in the queue. Raises `BrokerUnavailable` within seconds: somebody
-    looks at an empty page meanwhile.
+    `waiting` is how many people are in the queue. `last` names the version that a person runs already.
+    Raises `BrokerUnavailable` within seconds: somebody looks at an empty page meanwhile.
     """
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            flavors, environments, waiting = await asyncio.gather(
-                broker.flavors(user), broker.environments(user), _waiting(broker)
+            flavors, environments, waiting, belongings = await asyncio.gather(
+                broker.flavors(user), broker.environments(user), _waiting(broker), belongings_of(broker, user)
             )
     except TimeoutError:
         raise BrokerUnavailable(
@@ -37,22 +40,35 @@ async def choices_for(broker: BrokerClient, user: str) -> dict[str, Any]:
         ) from None
     return {
         "flavors": [_flavor(one, waiting) for one in flavors],
-        "environments": [one.model_dump(mode="json") for one in environments],
+        "environments": [_environment(one, last or Choice()) for one in environments],
         "waiting": waiting,
         "defaults": {"environment": plainest(environments), "flavor": cheapest_without_gpu(flavors)},
+        **belongings,
     }
 
 
-def preselected(choices: Mapping[str, Any], last: Choice) -> dict[str, str | None]:
-    """The last choice where it can run now, else the default, else nothing."""
+def preselected(choices: Mapping[str, Any], last: Choice) -> dict[str, Any]:
+    """`last` as far as it can run now, with this site's defaults in place of what cannot."""
 
     def pick(offered: Sequence[Mapping[str, Any]], key: str, wanted: str | None) -> str | None:
         possible = {one["id"] for one in offered if one["available"]}
-        return wanted if wanted in possible else choices["defaults"][key]
+        chosen: str | None = wanted if wanted in possible else choices["defaults"][key]
+        return chosen
 
+    environment = pick(choices["environments"], "environment", last.environment)
+    flavor = pick(choices["flavors"], "flavor", last.flavor)
+    reasons = next((one.get("reasons") for one in choices["environments"] if one["id"] == environment), None)
+    if flavor in (reasons or {}):
+        flavor = choices["defaults"]["flavor"]
+    possible = {one["name"] for one in choices.get("datasets") or ()}
     return {
-        "environment": pick(choices["environments"], "environment", last.environment),
-        "flavor": pick(choices["flavors"], "flavor", last.flavor),
+        "environment": environment,
+        "flavor": flavor,
+        "datasets": [name for name in last.datasets if name in possible],
+        "app": last.app or "lab",
+        "repo": last.repo or "",
+        "branch": last.branch or "",
+        "urlpath": last.urlpath or "",
     }
 
 
@@ -87,6 +103,11 @@ def price(amount: Decimal, currency: str) -> str:
     exponent = amount.normalize().as_tuple().exponent
     places = max(2, -exponent) if isinstance(exponent, int) else 2
     return f"{amount:.{places}f} {currency} an hour" if amount else "free of charge"
+
+
+def _environment(environment: EnvironmentView, last: Choice) -> dict[str, Any]:
+    wanted = last.version if last.environment in (None, environment.id) else None
+    return {**environment.model_dump(mode="json"), "choice": version_options(environment, wanted)}
 
 
 def _flavor(flavor: FlavorView, waiting: int | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from allotment_spawner.core.errors import FlavorUnavailable
 from allotment_spawner.spawners.broker_client import BrokerClient
@@ -25,7 +26,7 @@ async def complete(asked: Choice, *, broker: BrokerClient, user: str, defaults: 
         flavor = cheapest_without_gpu(await broker.flavors(user))
     if environment is None or flavor is None:
         raise FlavorUnavailable("There is nothing here that you could start now.", "Ask an operator.")
-    return Choice(environment=environment, flavor=flavor)
+    return replace(asked, environment=environment, flavor=flavor)
 
 
 def needs_gpu(flavor: FlavorView) -> bool:

@@ -19,6 +19,7 @@ from tornado.iostream import StreamClosedError
 from allotment_spawner.core.errors import FlavorUnavailable, Refusal
 from allotment_spawner.spawners.choices import choices_for, preselected
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu
+from allotment_spawner.spawners.link_page import FormHandler
 from allotment_spawner.spawners.options import remembered
 from allotment_spawner.spawners.refusals import SPAWN_STATUS, spawn_exception
 from allotment_spawner.spawners.shared import HubSide
@@ -36,9 +37,15 @@ def template_paths() -> list[str]:
 
 
 def handlers() -> list[tuple[Any, ...]]:
-    """(pattern, handler[, arguments]), as `Authenticator.get_handlers` and `JupyterHub.extra_handlers`
-    take them; the hub puts its prefix before each pattern."""
+    """(pattern, handler[, arguments]) for `Authenticator.get_handlers`; the hub puts its prefix before each.
+
+    From there they stand before the hub's own, as the form's must. `JupyterHub.extra_handlers` come last:
+    there the hub's own page serves the form, and a link with options says that nothing was started.
+    """
     return [
+        (r"/spawn", FormHandler),
+        (r"/spawn/([^/]+)", FormHandler),
+        (r"/spawn/([^/]+)/([^/]+)", FormHandler),
         (r"/allotment/choices", ChoicesHandler),
         (r"/allotment/events", EventsHandler),
         (r"/allotment/lease", LeaseHandler),
@@ -97,8 +104,9 @@ class ChoicesHandler(_Json):
     @needs_scope("servers")
     async def _get(self, user_name: str) -> None:
         user, side = self.side_of(user_name)
-        choices = await choices_for(side.broker, user.name)
-        self.answer({**choices, "selected": preselected(choices, user.spawner.last_choice())})
+        last = user.spawner.last_choice()
+        choices = await choices_for(side.broker, user.name, last=last)
+        self.answer({**choices, "selected": preselected(choices, last)})
 
 
 class LeaseHandler(_Json):
@@ -224,7 +232,7 @@ class StartOnCpuHandler(CancelHandler):
         await self._wrap_spawn_single_user(user, server_name, server_name, spawner, pending_url, options)
 
     @staticmethod
-    async def _on_cpu(spawner: Any) -> dict[str, str]:
+    async def _on_cpu(spawner: Any) -> dict[str, object]:
         """The same environment; refused before anything is given up."""
         try:
             flavors = await spawner.hub_side.broker.flavors(spawner.user.name)

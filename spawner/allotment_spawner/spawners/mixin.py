@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ from allotment_spawner.core.lease import EndReason
 from allotment_spawner.spawners import form
 from allotment_spawner.spawners.adoption import Silence, report_active, wait_for_answer
 from allotment_spawner.spawners.defaults import complete
+from allotment_spawner.spawners.doors import door
+from allotment_spawner.spawners.last_call import last_call
 from allotment_spawner.spawners.options import Choice, choice_of, options_of_form, remembered
 from allotment_spawner.spawners.progress import Board
 from allotment_spawner.spawners.refusals import blames_choice, spawn_exception
@@ -64,7 +67,8 @@ class GpuSpawnerMixin(Spawner):
     _adopting = False
     _board: Board | None = None
     _stored: Mapping[str, object] | None = None
-    _last_choice: Mapping[str, str] | None = None
+    _last_choice: Mapping[str, object] | None = None
+    _opens: str | None = None
 
     # -- for the platforms -------------------------------------------------------------------
 
@@ -108,9 +112,23 @@ class GpuSpawnerMixin(Spawner):
             self._stored = dict(self.orm_spawner.user_options or {})
 
     def last_choice(self) -> Choice:
-        """What the form should offer first: the last choice that was started, or the stored one."""
-        stored = remembered(self.orm_spawner.user_options if self.orm_spawner else None)
-        return stored if stored.options() else remembered(self._last_choice)
+        """What the form should offer first: the last choice that was started, or the stored one; always
+        with the version that ran last, since nobody is moved to a newer one unasked."""
+        stored = remembered(self.orm_spawner.user_options if self.orm_spawner else None).lasting()
+        ran = remembered(self._last_choice)
+        if stored.version is None and stored.environment in (None, ran.environment):
+            return replace(stored, version=ran.version) if stored.options() else ran
+        return stored
+
+    def options_from_query(self, query_data: Mapping[str, object]) -> dict[str, object]:
+        """Only reached where the hub's own page stands before ours: a link alone must start nothing."""
+        refusal = BadOptions("A link chose for you; nothing was started.", "Look at it, then press Start.")
+        raise spawn_exception(refusal)
+
+    def get_env(self) -> dict[str, str]:
+        """As a variable, never as the trait `default_url`, in which JupyterHub replaces {fields}."""
+        opens = {"JUPYTERHUB_DEFAULT_URL": self._opens} if self._opens else {}
+        return {**super().get_env(), **opens}
 
     def _site_options(self) -> frozenset[str]:
         mapped = self.apply_user_options
@@ -169,10 +187,11 @@ class GpuSpawnerMixin(Spawner):
         choice = await complete(asked, broker=side.broker, user=session.user, defaults=usual)
         try:
             request = LeaseRequest.model_validate(
-                {"user": session.user, "server": session.server, **choice.options()}
+                {"user": session.user, "server": session.server, **choice.wants()}
             )
         except ValidationError as error:
             raise BadOptions("The names of this server are too long.", "Use shorter names.") from error
+        self._opens = door(app=choice.app, repo=choice.repo, branch=choice.branch, urlpath=choice.urlpath)
         url = await start_session(
             session,
             broker=side.broker,
@@ -182,7 +201,7 @@ class GpuSpawnerMixin(Spawner):
             limits=Limits(wait_s=self.wait_limit, ready_s=self.ready_limit),
             on_step=self.on_step,
         )
-        self._last_choice = choice.options()
+        self._last_choice = replace(choice.lasting(), version=session.version).options()
         return url
 
     async def _note_last_words(self, session: Session, refusal: Refusal) -> None:
@@ -289,6 +308,8 @@ class GpuSpawnerMixin(Spawner):
             if adopting:
                 await self._release_unseen(side)
             return
+        if not now:
+            await last_call(session, broker=side.broker)
         try:
             if session.workload is not None:
                 await session.workload.remove(grace_s=0 if now else self.stop_grace)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from allotment_spawner.wire import ExpectedStart, LeaseReply
+from allotment_spawner.wire import ExpectedStart, LeaseReply, Work
 
 __all__ = ["Board", "queue_sentence"]
 
@@ -17,7 +17,8 @@ class Board:
     """The latest step; `follow()` yields it and each later one, to any number of watchers.
 
     A step is the hub's progress event (`progress` 0-100, `message`) with one member of ours,
-    `allotment`: {"stage", "lease", "place", "expected_start"}; the hub passes it on unchanged.
+    `allotment`: {"stage", "lease", "place", "expected_start", "work"}; the hub passes it on unchanged.
+    `work` is a `Work` as JSON: what is on its way, with bytes so far and in all where they are known.
     """
 
     def __init__(self) -> None:
@@ -34,11 +35,14 @@ class Board:
         self._set(
             _step(
                 10,
-                queue_sentence(lease.place, expected),
+                queue_sentence(lease.place, expected)
+                if reply.waits_for is None
+                else reply.waits_for.sentence,
                 stage="queued",
                 lease=lease.id,
                 place=lease.place,
                 expected_start=expected.model_dump(mode="json") if expected else None,
+                work=reply.waits_for.model_dump(mode="json") if reply.waits_for else None,
             )
         )
 
@@ -51,6 +55,10 @@ class Board:
 
     def making(self) -> None:
         self._set(_step(50, "Making your server.", stage="making"))
+
+    def pulling(self, work: Work) -> None:
+        """The image is not on this machine and is brought here; said anew as bytes arrive."""
+        self._set(_step(45, work.sentence, stage="pulling", work=work.model_dump(mode="json")))
 
     def starting(self) -> None:
         self._set(_step(70, "Starting your server.", stage="starting"))

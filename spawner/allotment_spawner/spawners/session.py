@@ -35,6 +35,8 @@ class Session:
     asked: bool = False
     """Whether the broker may have heard of this attempt."""
     lease: str | None = None
+    version: str | None = None
+    """Which image of the environment it runs on."""
     devices: tuple[str, ...] = ()
     workload: Workload | None = None
 
@@ -69,7 +71,7 @@ async def start_session(
     on_step("wait")
     reply = await wait_for_grant(broker, reply, attempt=attempt, limit_s=limits.wait_s, board=board)
     launch = _launch_of(reply)
-    session.devices = launch.devices
+    session.devices, session.version = launch.devices, reply.lease.version
     board.making()
     on_step("create")
     async with _renewed(broker, lease, attempt):

@@ -16,20 +16,26 @@ import uvicorn
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import LIVE, EndReason, LeaseState
 from allotment_spawner.wire import (
+    DatasetView,
     DeviceView,
     EnvironmentView,
     FlavorView,
+    HomeView,
     Launch,
     LeaseEvent,
     LeaseReply,
     LeaseRequest,
     LeaseView,
+    MountView,
     Problem,
+    VersionView,
+    Work,
 )
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from allotment_testing.fake_broker_routes import add_routes
+from allotment_testing.fake_things import some_home
 
 __all__ = ["TOKEN", "FakeBroker", "FakeLease"]
 
@@ -70,6 +76,16 @@ class FakeBroker:
     simulated: bool = True
     lie_about_devices: bool = False
     """Whether the launch names another device than the one that is leased."""
+    versions: tuple[VersionView, ...] = ()
+    """Of the environment minimal; the first is the one that is offered."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why minimal cannot run on a flavor."""
+    mounts: list[MountView] = field(default_factory=list)
+    datasets: list[DatasetView] = field(default_factory=list)
+    used_bytes: int | None = None
+    """Of everybody's home; None is unknown."""
+    waits_for: Work | None = None
+    """What every queued lease waits for; such a lease is granted nothing."""
     leases: dict[str, FakeLease] = field(default_factory=dict)
     refusals: dict[str, list[Refusal]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -152,7 +168,7 @@ class FakeBroker:
     def schedule(self) -> None:
         taken = {one.device for one in self.leases.values() if one.state in LIVE | {LeaseState.ENDING}}
         free = [f"MIG-{number}" for number in range(self.slices) if f"MIG-{number}" not in taken]
-        for lease in self.queue():
+        for lease in self.queue() if self.waits_for is None else ():
             if lease.request.flavor != "cpu":
                 if not free:
                     continue
@@ -181,7 +197,8 @@ class FakeBroker:
     def reply(self, lease: FakeLease) -> LeaseReply:
         launch = self._launch(lease) if lease.state in (LeaseState.GRANTED, LeaseState.ACTIVE) else None
         deadline = datetime.now(UTC) + timedelta(seconds=30) if lease.state is LeaseState.GRANTED else None
-        return LeaseReply(lease=self.view(lease), deadline_at=deadline, launch=launch)
+        waits = self.waits_for if lease.state is LeaseState.QUEUED else None
+        return LeaseReply(lease=self.view(lease), deadline_at=deadline, launch=launch, waits_for=waits)
 
     def view(self, lease: FakeLease) -> LeaseView:
         queue = self.queue()
@@ -191,6 +208,7 @@ class FakeBroker:
         return LeaseView.model_validate(
             {
                 **lease.request.model_dump(),
+                "version": lease.request.version or next((one.version for one in self.versions), None),
                 "id": lease.id,
                 "kind": "session",
                 "state": lease.state,
@@ -252,6 +270,8 @@ class FakeBroker:
                 image=None,
                 available=True,
                 reason=None,
+                versions=self.versions,
+                reasons=self.reasons,
             ),
             EnvironmentView(
                 id="pytorch",
@@ -263,6 +283,9 @@ class FakeBroker:
                 reason=why,
             ),
         ]
+
+    def home(self, user: str) -> HomeView:
+        return some_home(user, used_bytes=self.used_bytes)
 
     def next_refusal(self, what: str) -> Refusal | None:
         waiting = self.refusals.get(what)

@@ -9,11 +9,14 @@ from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import (
     Activate,
     Confirm,
+    DatasetView,
     EnvironmentView,
     FlavorView,
+    HomeView,
     LeaseReply,
     LeaseRequest,
     LeaseView,
+    MountView,
 )
 from fastapi import FastAPI, Header
 from fastapi.responses import StreamingResponse
@@ -117,6 +120,18 @@ def _add_lists(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
     @app.get(f"{prefix}/environments")
     async def environments(user: str) -> list[EnvironmentView]:
         return fake.environments()
+
+    @app.get(f"{prefix}/homes")
+    async def home(user: str) -> HomeView:
+        return fake.home(user)
+
+    @app.get(f"{prefix}/mounts")
+    async def mounts(user: str) -> list[MountView]:
+        return fake.mounts
+
+    @app.get(f"{prefix}/datasets")
+    async def datasets(user: str) -> list[DatasetView]:
+        return fake.datasets
 
     @app.get(f"{prefix}/events")
     async def changes() -> StreamingResponse:

@@ -20,7 +20,13 @@ __all__ = ["HubProcess", "free_port", "until"]
 _ROOT = Path(__file__).resolve().parents[3]
 _CONFIG = """
 from allotment_spawner.spawners import handlers
-c.JupyterHub.authenticator_class = "dummy"
+from jupyterhub.auth import DummyAuthenticator
+
+class OurPagesFirst(DummyAuthenticator):
+    def get_handlers(self, app):
+        return [*handlers.handlers(), *super().get_handlers(app)]
+
+c.JupyterHub.authenticator_class = OurPagesFirst
 c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {{"root-admin"}}
 c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
@@ -43,7 +49,6 @@ c.JupyterHub.template_paths = handlers.template_paths()
 c.JupyterHub.template_vars = {{
     "allotment_title": "Allotment", "allotment_simulated": True, "allotment_engine": "local"
 }}
-c.JupyterHub.extra_handlers = handlers.handlers()
 c.JupyterHub.spawner_class = "allotment-local"
 c.GpuSpawnerMixin.broker_url = "{broker_url}"
 c.GpuSpawnerMixin.broker_token_file = "{broker_token}"

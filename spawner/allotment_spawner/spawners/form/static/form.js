@@ -11,9 +11,34 @@
   let last = 0;
 
   const picked = (name) => form.querySelector(`input[name="${name}"]:checked`);
+  const openIn = { lab: "JupyterLab", notebook: "Notebook", terminal: "a terminal" };
+  const about = (input, what) => JSON.parse((input && input.dataset[what]) || "{}");
   const titleOf = (input) => input.closest(".allot-card").querySelector(".allot-title").textContent.trim();
 
+  function together() {
+    // What a size says by itself, or why the chosen environment cannot run on it.
+    const environment = picked("environment");
+    const reasons = about(environment, "reasons");
+    for (const card of form.querySelectorAll("[data-flavor]")) {
+      const outcome = card.querySelector(".allot-outcome");
+      const input = card.querySelector("input");
+      outcome.dataset.own = outcome.dataset.own || outcome.textContent.trim();
+      outcome.dataset.ownTone = outcome.dataset.ownTone || outcome.dataset.tone;
+      const possible = input.dataset.available === "1";
+      const why = possible ? reasons[card.dataset.flavor] : undefined;
+      outcome.textContent = why || outcome.dataset.own;
+      outcome.dataset.tone = why ? "no" : outcome.dataset.ownTone;
+      // A choice that is made stays, even if it became impossible: the refusal will say why.
+      input.disabled = !possible && !input.checked;
+      card.classList.toggle("allot-off", !possible || Boolean(why));
+    }
+    for (const group of form.querySelectorAll("[data-versions]")) {
+      group.hidden = !environment || group.dataset.versions !== environment.value;
+    }
+  }
+
   function describe() {
+    together();
     const environment = picked("environment");
     const flavor = picked("flavor");
     start.disabled = !(environment && flavor);
@@ -23,25 +48,50 @@
       return;
     }
     const outcome = flavor.closest(".allot-card").querySelector(".allot-outcome");
+    const clash = about(environment, "reasons")[flavor.value];
+    if (clash) {
+      start.disabled = true;
+      start.textContent = "Start";
+      summary.textContent = `${titleOf(environment)} cannot run on ${titleOf(flavor)}: ${clash}`;
+      return;
+    }
     const waits = outcome.dataset.tone === "wait";
+    const door = picked("app");
+    const note = about(environment, "notes")[flavor.value];
+    const fetched = form.querySelectorAll('[data-dataset][data-state]:not([data-state="ready"]) input:checked').length;
     start.textContent = waits ? "Join the queue" : "Start";
-    summary.textContent =
-      `${titleOf(environment)} on ${titleOf(flavor)}: ${flavor.dataset.price}. ${outcome.textContent.trim()} ` +
-      (waits ? "Waiting is free." : "");
+    summary.textContent = [
+      `${titleOf(environment)} on ${titleOf(flavor)}: ${flavor.dataset.price}.`,
+      outcome.textContent.trim(),
+      waits ? "Waiting is free." : "",
+      fetched ? "Data is fetched first; that is free, too." : "",
+      door && door.value !== "lab" ? `It opens ${openIn[door.value]}.` : "",
+      note || "",
+    ].filter(Boolean).join(" ");
   }
 
-  function show(flavors) {
+  function show({ flavors, environments, datasets }) {
+    for (const one of environments) {
+      const input = form.querySelector(`input[name="environment"][value="${CSS.escape(one.id)}"]`);
+      if (!input) continue;
+      input.dataset.reasons = JSON.stringify(one.reasons || {});
+      input.dataset.notes = JSON.stringify(one.notes || {});
+    }
     for (const one of flavors) {
       const card = form.querySelector(`[data-flavor="${CSS.escape(one.id)}"]`);
       if (!card) continue;
       const outcome = card.querySelector(".allot-outcome");
       const input = card.querySelector("input");
-      if (outcome.textContent.trim() !== one.outcome && input.checked) live.textContent = one.outcome;
-      outcome.textContent = one.outcome;
-      outcome.dataset.tone = one.tone;
-      // A choice that is made stays, even if it became impossible: the refusal will say why.
-      input.disabled = !one.available && !input.checked;
-      card.classList.toggle("allot-off", !one.available);
+      if (outcome.dataset.own !== one.outcome && input.checked) live.textContent = one.outcome;
+      outcome.dataset.own = one.outcome;
+      outcome.dataset.ownTone = one.tone;
+      input.dataset.available = one.available ? "1" : "0";
+    }
+    for (const one of datasets || []) {
+      const line = form.querySelector(`[data-dataset="${CSS.escape(one.name)}"]`);
+      if (!line) continue;
+      line.dataset.state = one.state;
+      line.querySelector("[data-line]").textContent = one.line;
     }
     describe();
   }
@@ -51,7 +101,7 @@
     last = Date.now();
     try {
       const answer = await fetch(form.dataset.choices, { headers: { Accept: "application/json" } });
-      if (answer.ok) show((await answer.json()).flavors);
+      if (answer.ok) show(await answer.json());
     } catch {
       // the hub restarts; the stream below comes back and asks again
     }

@@ -32,6 +32,7 @@
     const mine = event.allotment;
     if (!mine) return;
     const waiting = mine.stage === "queued" || mine.stage === "queued_away";
+    onTheWay(mine.work);
     $("allot-place-box").hidden = !waiting;
     $("allot-cpu").hidden = !waiting;
     $("allot-heading").textContent = waiting ? "Waiting for a device" : "Starting your server";
@@ -42,6 +43,30 @@
       why();
     }
     document.title = `${waiting && mine.place ? `Place ${mine.place}` : "Starting"} · ${page.dataset.title}`;
+  }
+
+  function onTheWay(work) {
+    // Data or an image that is brought here: its own bar, since the whole start has one already.
+    $("allot-work").hidden = !work;
+    if (!work) return;
+    $("allot-work-line").textContent = work.sentence;
+    const known = work.got_bytes !== null && work.total_bytes;
+    $("allot-work-bar").hidden = !known;
+    if (!known) return;
+    const percent = Math.min(100, Math.round((100 * work.got_bytes) / work.total_bytes));
+    $("allot-work-bar").setAttribute("aria-valuenow", String(percent));
+    $("allot-work-bar").firstElementChild.style.width = `${percent}%`;
+    $("allot-work-bytes").textContent = `${inWords(work.got_bytes)} of ${inWords(work.total_bytes)}`;
+  }
+
+  function inWords(bytes) {
+    const steps = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+    let step = 0;
+    while (bytes >= 1024 && step < steps.length - 1) {
+      bytes /= 1024;
+      step += 1;
+    }
+    return `${bytes.toFixed(step && bytes < 100 ? 1 : 0).replace(/\.0$/, "")} ${steps[step]}`;
   }
 
   async function why() {
