@@ -10,16 +10,24 @@ from pydantic import TypeAdapter, ValidationError
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.disk.base import Folder, RootName, Usage
 from allotment_spawner.gpu.messages import (
+    FOLDER,
     INVENTORY,
     MAX_REPLY_BYTES,
+    NAMES,
     SLICE,
+    USAGE,
     AnyRequest,
     DestroySlice,
     EnsureSlice,
+    FolderUsage,
     HealGpu,
     HealthReport,
     Inventory,
+    ListFolders,
+    MakeFolder,
+    RemoveFolder,
     Reply,
     ReportHealth,
 )
@@ -32,7 +40,7 @@ _LATER = "Try again in a minute; if it goes on, tell your operator."
 
 
 class UnixAgent:
-    """`Agent` over a socket. A connection a call, so a restarted agent needs no notice.
+    """`Agent` and `FolderVerbs` over a socket. A connection a call, so a restarted agent needs no notice.
 
     `deadline_s` bounds a whole call, queueing behind other calls included. What the agent then did
     is unknown; all verbs may be repeated.
@@ -59,6 +67,21 @@ class UnixAgent:
     async def heal(self, gpu_uuid: str) -> None:
         """Let a GPU that was marked unhealthy be used again; not marked is no error."""
         await self._call(HealGpu(gpu_uuid=gpu_uuid))
+
+    async def make_folder(
+        self, root: RootName, name: str, *, uid: int, gid: int, mode: int, limit_bytes: int | None
+    ) -> Folder:
+        request = MakeFolder(root=root, name=name, uid=uid, gid=gid, mode=mode, limit_bytes=limit_bytes)
+        return await self._typed(request, FOLDER)
+
+    async def remove_folder(self, root: RootName, name: str) -> None:
+        await self._call(RemoveFolder(root=root, name=name))
+
+    async def folder_usage(self, root: RootName, name: str) -> Usage | None:
+        return await self._typed(FolderUsage(root=root, name=name), USAGE)
+
+    async def list_folders(self, root: RootName) -> list[str]:
+        return await self._typed(ListFolders(root=root), NAMES)
 
     async def _typed(self, request: AnyRequest, shape: TypeAdapter[_T]) -> _T:
         result = await self._call(request)

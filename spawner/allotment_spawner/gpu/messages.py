@@ -9,20 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from allotment_spawner.core.errors import BadOptions, Refusal, refusal_from_code
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.disk.base import Folder, RootName, Usage
 
 __all__ = [
+    "FOLDER",
     "INVENTORY",
     "MAX_REPLY_BYTES",
     "MAX_REQUEST_BYTES",
     "REQUEST",
+    "NAMES",
     "SLICE",
+    "USAGE",
     "AnyRequest",
     "DestroySlice",
     "EnsureSlice",
+    "FolderUsage",
     "HealGpu",
     "HealthReport",
     "Inventory",
+    "ListFolders",
+    "MakeFolder",
     "Problem",
+    "RemoveFolder",
     "Reply",
     "ReportHealth",
     "Unhealthy",
@@ -33,10 +41,15 @@ MAX_REQUEST_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 INVENTORY = TypeAdapter(NodeInventory)
 SLICE = TypeAdapter(Slice)
+FOLDER = TypeAdapter(Folder)
+USAGE: TypeAdapter[Usage | None] = TypeAdapter(Usage | None)
+NAMES = TypeAdapter(list[str])
 
 _Uuid = Annotated[str, Field(min_length=1, max_length=96)]
 _Name = Annotated[str, Field(min_length=1, max_length=96)]
 _Start = Annotated[int, Field(ge=0, le=63)]
+_Path = Annotated[str, Field(min_length=1, max_length=1100)]
+_Account = Annotated[int, Field(ge=0, le=2**32 - 2)]
 
 
 class _Message(BaseModel):
@@ -77,7 +90,44 @@ class HealGpu(_Request):
     gpu_uuid: _Uuid
 
 
-AnyRequest = Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu
+class _FolderRequest(_Request):
+    root: RootName
+
+
+class MakeFolder(_FolderRequest):
+    verb: Literal["make_folder"] = "make_folder"
+    name: _Path
+    uid: _Account
+    gid: _Account
+    mode: Annotated[int, Field(ge=0, le=0o7777)]
+    limit_bytes: Annotated[int, Field(ge=0, le=2**60)] | None = None
+
+
+class RemoveFolder(_FolderRequest):
+    verb: Literal["remove_folder"] = "remove_folder"
+    name: _Path
+
+
+class FolderUsage(_FolderRequest):
+    verb: Literal["folder_usage"] = "folder_usage"
+    name: _Path
+
+
+class ListFolders(_FolderRequest):
+    verb: Literal["list_folders"] = "list_folders"
+
+
+AnyRequest = (
+    Inventory
+    | EnsureSlice
+    | DestroySlice
+    | ReportHealth
+    | HealGpu
+    | MakeFolder
+    | RemoveFolder
+    | FolderUsage
+    | ListFolders
+)
 REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="verb")])
 
 

@@ -10,11 +10,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from allotment_spawner.disk.base import RootName
+from allotment_spawner.disk.keeper import FolderKeeper
 from allotment_spawner.gpu.agent.child import CannotOpen, Hung, Stopped
+from allotment_spawner.gpu.agent.folders import Folders
 from allotment_spawner.gpu.agent.front import Deadlines, Front
 from allotment_spawner.gpu.agent.health import Health
 from allotment_spawner.gpu.agent.server import AgentServer, bind_socket
@@ -26,6 +29,7 @@ _log = logging.getLogger("allotment.agent")
 _PATIENCE_S = 3.0
 _MAX_SOCKET_PATH = 100
 _MAX_DEADLINE_S = 3600.0
+_ROOTS: Mapping[str, RootName] = {"scratch": "scratch", "homes": "homes"}
 
 
 class CannotStart(Exception):
@@ -40,6 +44,8 @@ class AgentOptions:
     setup: Setup
     group: str | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
+    folders: Mapping[RootName, Path] = field(default_factory=dict)
+    """Where folders of sessions and people may be made."""
 
 
 def worker_command(setup: Setup, program: Sequence[str] = ()) -> list[str]:
@@ -83,11 +89,15 @@ async def _serve(front: Front, options: AgentOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = AgentServer(front=front)
+    keeper = FolderKeeper(roots=options.folders, state_dir=options.setup.state_dir)
+    folders = Folders(keeper=keeper)
+    server = AgentServer(front=front, folders=folders)
     await server.start(_listen(options))
+    folders.sweep()
     _log.info("serving %s on %s", options.setup.gpus, options.socket)
     await stop.wait()
     await server.stop(_PATIENCE_S)
+    folders.close()
     options.socket.unlink(missing_ok=True)
     _log.info("stopped")
 
@@ -140,10 +150,31 @@ def parse(argv: Sequence[str]) -> AgentOptions:
         metavar="VERB=SECONDS",
         help="how long the hardware may take: start (20), inventory (5), ensure (30), destroy (30)",
     )
+    parser.add_argument(
+        "--folders",
+        type=_folders,
+        action="append",
+        default=[],
+        metavar="ROOT=PATH",
+        help="where folders may be made: scratch=PATH (these are wiped, too), homes=PATH",
+    )
     given = parser.parse_args(argv)
     setup = Setup(gpus=given.gpus, state_dir=given.state_dir, node=given.node, cdi_dir=given.cdi_dir)
     deadlines = replace(Deadlines(), **dict(given.deadline))
-    return AgentOptions(socket=given.socket, setup=setup, group=given.group, deadlines=deadlines)
+    return AgentOptions(
+        socket=given.socket,
+        setup=setup,
+        group=given.group,
+        deadlines=deadlines,
+        folders=dict(given.folders),
+    )
+
+
+def _folders(text: str) -> tuple[RootName, Path]:
+    name, _, path = text.partition("=")
+    if name in _ROOTS and path.startswith("/"):
+        return _ROOTS[name], Path(path)
+    raise argparse.ArgumentTypeError(f"{text!r} is not scratch=/PATH or homes=/PATH")
 
 
 def _deadline(text: str) -> tuple[str, float]:

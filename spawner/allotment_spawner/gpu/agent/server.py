@@ -13,18 +13,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from allotment_spawner.core.errors import Refusal
+from allotment_spawner.gpu.agent.folders import Folders
 from allotment_spawner.gpu.agent.front import Front
 from allotment_spawner.gpu.messages import (
+    FOLDER,
     INVENTORY,
     MAX_REQUEST_BYTES,
     REQUEST,
     SLICE,
+    USAGE,
     AnyRequest,
     DestroySlice,
     EnsureSlice,
+    FolderUsage,
     HealGpu,
     Inventory,
+    ListFolders,
+    MakeFolder,
     Problem,
+    RemoveFolder,
     Reply,
     ReportHealth,
     malformed,
@@ -82,8 +89,9 @@ class AgentServer:
     A fault of ours ends that peer's connection (asyncio logs it), which the peer reads as unknown.
     """
 
-    def __init__(self, *, front: Front) -> None:
+    def __init__(self, *, front: Front, folders: Folders) -> None:
         self._front = front
+        self._folders = folders
         self._peers: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
 
@@ -157,3 +165,26 @@ class AgentServer:
                 return self._front.health().model_dump(mode="json")
             case HealGpu():
                 return await self._front.heal(request.gpu_uuid)
+            case _:
+                return await self._do_folder(request)
+
+    async def _do_folder(self, request: MakeFolder | RemoveFolder | FolderUsage | ListFolders) -> Any:
+        """Beside the front, so that a GPU that hangs keeps nobody from a folder."""
+        match request:
+            case MakeFolder():
+                made = await self._folders.make_folder(
+                    request.root,
+                    request.name,
+                    uid=request.uid,
+                    gid=request.gid,
+                    mode=request.mode,
+                    limit_bytes=request.limit_bytes,
+                )
+                return FOLDER.dump_python(made, mode="json")
+            case RemoveFolder():
+                return await self._folders.remove_folder(request.root, request.name)
+            case FolderUsage():
+                found = await self._folders.folder_usage(request.root, request.name)
+                return USAGE.dump_python(found, mode="json")
+            case ListFolders():
+                return await self._folders.list_folders(request.root)

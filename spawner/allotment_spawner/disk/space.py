@@ -1,0 +1,31 @@
+"""How much room a disk has."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Space", "space_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """As an ordinary account may use it. `device` tells whether two places share a disk."""
+
+    device: int
+    free_bytes: int
+    total_bytes: int
+
+
+def space_of(path: Path) -> Space | None:
+    """Of the disk that the path, or the nearest folder above that exists, lies on; None is unknown."""
+    for place in (path, *path.parents):
+        try:
+            found, device = os.statvfs(place), place.stat().st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return None
+        return Space(device, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return None
