@@ -20,6 +20,7 @@ from allotment_hub.broker.routes import (
     leases,
     notices,
     pages,
+    saved,
     sign_in,
 )
 from allotment_hub.broker.routes.context import PREFIX, Context
@@ -43,7 +44,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    for module in (lease_steps, leases, notices, choices, images, fleet, homes):
+    for module in (lease_steps, leases, notices, choices, images, fleet, homes, saved):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)

@@ -24,6 +24,7 @@ from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.ports import HubView
+from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.store.connect import sqlite_url
 from allotment_hub.broker.store.store import Store
@@ -46,6 +47,7 @@ class Broker:
     notices: Notices
     last_calls: LastCalls
     homes: Homes
+    saved: Saved
     changes: Changes
     reconciler: Reconciler
     scheduler: Scheduler
@@ -114,6 +116,7 @@ def build_broker(
         notices=parts.notices,
         last_calls=parts.last_calls,
         homes=parts.homes,
+        saved=parts.saved,
         changes=parts.changes,
         reconciler=parts.reconciler(),
         scheduler=parts.scheduler,

@@ -170,6 +170,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         notices=broker.notices,
         last_calls=broker.last_calls,
         homes=broker.homes,
+        saved=broker.saved,
         changes=broker.changes,
         hub=hub,
         auth=auth,

@@ -42,6 +42,7 @@ from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.ports import HubView
+from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.services.stopping import Stopping
@@ -144,6 +145,12 @@ class Parts:
     def extras(self) -> Extras:
         """What sessions get besides a device, in the order in which it is checked."""
         return Extras((ImagePart(environments=self.environments),))
+
+    @cached_property
+    def saved(self) -> Saved:
+        return Saved(
+            store=self.store, admission=self.admission, environments=self.environments, clock=self.clock
+        )
 
     @cached_property
     def granting(self) -> Granting:

@@ -12,6 +12,9 @@ Refusal
 ├── InUse                      a session or job still uses it
 ├── DiskFull                   less free space than the floor
 ├── HomeUnavailable            a home that cannot be had, or whose owner is unknown
+├── NameTaken                  somebody or something has this name already
+├── LinksNotAllowed            packages from addresses need an operator's explicit yes
+├── TooManySaved               the person's limit of saved environments that wait
 ├── TooManySessions            the person's limit of live sessions
 ├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
 ├── WaitTooLong                the wait's own limit passed
@@ -50,7 +53,9 @@ __all__ = [
     "GrantExpired",
     "HomeUnavailable",
     "InUse",
+    "LinksNotAllowed",
     "LocalEngineClosed",
+    "NameTaken",
     "NoSuchImage",
     "NoSuchLease",
     "NotAllowed",
@@ -58,6 +63,7 @@ __all__ = [
     "SignInNeeded",
     "StaleAttempt",
     "StartFailed",
+    "TooManySaved",
     "TooManySessions",
     "UnknownDataset",
     "UnknownEnvironment",
@@ -142,6 +148,18 @@ class DiskFull(Refusal):
 
 class HomeUnavailable(Refusal):
     code = "home_unavailable"
+
+
+class NameTaken(Refusal):
+    code = "name_taken"
+
+
+class LinksNotAllowed(Refusal):
+    code = "links_not_allowed"
+
+
+class TooManySaved(Refusal):
+    code = "too_many_saved"
 
 
 class TooManySessions(Refusal):

@@ -24,6 +24,7 @@ from allotment_hub.broker.services.facade import (
     NoticesApi,
 )
 from allotment_hub.broker.services.images import ImagesApi
+from allotment_hub.broker.services.saved import SavedApi
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
 
@@ -60,6 +61,7 @@ class Context:
     notices: NoticesApi
     last_calls: LastCallsApi
     homes: HomesApi
+    saved: SavedApi
     changes: ChangesApi
     hub: HubClient
     auth: Auth

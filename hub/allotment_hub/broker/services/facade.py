@@ -23,6 +23,7 @@ from allotment_spawner.wire import (
 
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.notices import Event, Words
+from allotment_hub.broker.services.saved import SavedApi
 from allotment_hub.broker.services.views import Explanation, FleetView
 from allotment_hub.broker.store.homes import HomeState
 
@@ -155,6 +156,9 @@ class Broker(Protocol):
 
     @property
     def homes(self) -> HomesApi: ...
+
+    @property
+    def saved(self) -> SavedApi: ...
 
     @property
     def changes(self) -> ChangesApi: ...
