@@ -80,11 +80,9 @@ class Images:
 
     async def load(self) -> None:
         """Read the table, after what `up` found on this machine was written into it."""
-        if not self._environments.on_images:
-            return
         now = self._clock()
         rows = await self._store.read(lambda tx: table.read(tx.connection))
-        if sown(rows, self._runtime, now):
+        if self._environments.on_images and sown(rows, self._runtime, now):
             rows = await self._store.write("seed_images", lambda tx: self._sow(tx, now))
         self._images.replace(rows)
 
