@@ -33,6 +33,18 @@ def load():
     return main
 
 
+def prepare_home():
+    """A full home, or a umask for shared folders: settled before anything of Jupyter looks around."""
+    try:
+        from allotment.home import make_room, set_umask  # noqa: PLC0415
+
+        set_umask(os.environ)
+        if make_room(os.environ):
+            sys.stderr.write("The home is full: history, trust and layout are kept in memory.\n")
+    except Exception as error:  # noqa: BLE001 - the server starts whatever lies in a home
+        sys.stderr.write(f"The home could not be looked at: {error}\n")
+
+
 def check_packages():
     """Look in the background whether what the person installed goes with this image; never in the way."""
     try:
@@ -45,6 +57,7 @@ def check_packages():
 
 if __name__ == "__main__":
     gc.disable()
+    prepare_home()
     check_packages()
     try:
         main = load()
