@@ -84,6 +84,8 @@ def stamp() -> str:
         LOCK,
         CHECKOUT / "spawner" / "VERSION",
         *(CHECKOUT / name / "pyproject.toml" for name in PROJECTS),
+        # pip copies these: they lie where JupyterLab looks, not in the package
+        *sorted((CHECKOUT / "extensions" / "allotment" / "labextension").rglob("*.js*")),
     ):
         digest.update(path.read_bytes())
     return digest.hexdigest()

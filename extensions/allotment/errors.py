@@ -1,6 +1,7 @@
 """What can go wrong between a client and the broker, each with a next step and an exit code.
 
 AllotmentError
+├── WrongUse        a command was called in a way that means nothing (exit 2)
 ├── NotConfigured   no address or no token: this is not an Allotment workload (exit 2)
 ├── Unreachable     nothing answers at the address (exit 2)
 ├── NotAllotment    something answers, but it is not Allotment (exit 2)
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["AllotmentError", "NotAllotment", "NotConfigured", "Refused", "Unreachable"]
+__all__ = ["AllotmentError", "NotAllotment", "NotConfigured", "Refused", "Unreachable", "WrongUse"]
 
 
 class AllotmentError(Exception):
@@ -23,6 +24,10 @@ class AllotmentError(Exception):
         super().__init__(f"{sentence} {next_step}")
         self.sentence = sentence
         self.next_step = next_step
+
+
+class WrongUse(AllotmentError):
+    exit_code = 2
 
 
 class NotConfigured(AllotmentError):

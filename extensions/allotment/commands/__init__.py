@@ -8,7 +8,9 @@ from allotment.commands import env
 from allotment.commands.explain import explain
 from allotment.commands.gpus import gpus
 from allotment.commands.leases import leases
+from allotment.commands.say import say
 from allotment.commands.status import status
+from allotment.commands.stop import stop
 from allotment.commands.version import version
 
 __all__ = ["register"]
@@ -16,6 +18,6 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the base commands to `app`."""
-    for command in (status, gpus, leases, explain, version):
+    for command in (status, gpus, leases, explain, say, stop, version):
         app.command()(command)
     env.register(app)

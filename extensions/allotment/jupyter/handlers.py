@@ -1,0 +1,77 @@
+"""allotment/session (GET) and allotment/notices (WebSocket) of a notebook server.
+
+A WebSocket and not an event stream: browsers keep at most six connections to one host, and six open pages
+of JupyterLab would leave none for anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from allotment.jupyter.pages import Pages
+from allotment.jupyter.session import SessionView
+
+__all__ = ["NoticesSocket", "SessionHandler"]
+
+_MOST = 100_000
+
+
+class SessionHandler(APIHandler):
+    def initialize(self, *, session: SessionView) -> None:
+        super().initialize()
+        self._session_view = session
+
+    @web.authenticated
+    async def get(self) -> None:
+        """What this session is; see `SessionView`."""
+        self.finish(json.dumps(await self._session_view.document()))
+
+
+class NoticesSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """To the page: {"type": notices|notice|withdrawn|last_call, …}. From it: {"type": "saved", "id",
+    "saved", "failed"}."""
+
+    def initialize(self, *, pages: Pages) -> None:
+        super().initialize()
+        self._open_pages = pages
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: Any, **kwargs: Any) -> None:
+        super().open(*args, **kwargs)
+        self._open_pages.enter(self)
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            self.write_message(json.dumps(message))
+        except WebSocketClosedError:
+            self._open_pages.leave(self)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Anything that is not an answer to a last call is passed over."""
+        try:
+            said = json.loads(message)
+        except ValueError:
+            return
+        if isinstance(said, dict) and said.get("type") == "saved":
+            self._open_pages.answer(
+                self, str(said.get("id")), saved=_count(said, "saved"), failed=_count(said, "failed")
+            )
+
+    def on_close(self) -> None:
+        self._open_pages.leave(self)
+        super().on_close()
+
+
+def _count(said: dict[str, Any], name: str) -> int:
+    found = said.get(name)
+    return min(max(found, 0), _MOST) if isinstance(found, int) else 0

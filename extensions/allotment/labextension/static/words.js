@@ -1,0 +1,28 @@
+// Times, sizes and counts as people read them.
+
+export function count(number, word) {
+  return number === 1 ? `1 ${word}` : `${number} ${word}s`;
+}
+
+// A time of today as a time, of another day with its date.
+export function clock(moment) {
+  const time = moment.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  const today = moment.toDateString() === new Date().toDateString();
+  return today ? time : `${moment.toLocaleDateString([], { day: 'numeric', month: 'short' })} ${time}`;
+}
+
+// Milliseconds as the largest two units that say something; never negative.
+export function span(ms) {
+  const minutes = Math.max(Math.floor(ms / 60000), 0);
+  const hours = Math.floor(minutes / 60);
+  const days = Math.floor(hours / 24);
+  if (days > 0) {
+    return `${days} d ${hours % 24} h`;
+  }
+  return hours > 0 ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
+}
+
+export function size(bytes) {
+  const gib = bytes / 2 ** 30;
+  return gib >= 1 ? `${gib.toFixed(gib < 10 ? 1 : 0)} GiB` : `${Math.round(bytes / 2 ** 20)} MiB`;
+}
