@@ -47,6 +47,16 @@ class Paths:
         return self.data / "homes"
 
     @property
+    def datasets(self) -> Path:
+        """The cache of datasets, where site.yaml names no other folder."""
+        return self.data / "datasets"
+
+    def scratch(self, configured: str | None, installation: str) -> Path:
+        """Scratch folders of sessions, one each; in a configured folder below one of this installation's own,
+        because two installations on one machine may share a fast disk."""
+        return self.data / "scratch" if configured is None else Path(configured) / f"allotment-{installation}"
+
+    @property
     def hub(self) -> Path:
         return self.data / "hub"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-__all__ = ["Folder", "FolderVerbs", "Quota", "RootName", "ToolFailed", "Usage"]
+__all__ = ["Folder", "FolderVerbs", "Quota", "RootName", "RootState", "ToolFailed", "Usage"]
 
 RootName = Literal["scratch", "homes"]
 
@@ -36,6 +36,16 @@ class Usage:
     limit_bytes: int | None
     enforced: bool
     watch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RootState:
+    """What limits the folders of a root; `leftovers` are removed ones whose content is not wiped yet."""
+
+    path: str
+    quota: str
+    note: str | None
+    leftovers: int
 
 
 class ToolFailed(Exception):
@@ -81,3 +91,5 @@ class FolderVerbs(Protocol):
         """None when there is no such folder."""
 
     async def list_folders(self, root: RootName) -> list[str]: ...
+
+    async def folder_root(self, root: RootName) -> RootState: ...

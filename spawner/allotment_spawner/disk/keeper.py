@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from allotment_spawner.core.errors import AgentUnavailable, BadOptions
-from allotment_spawner.disk.base import Folder, Quota, RootName, ToolFailed, Usage
+from allotment_spawner.disk.base import Folder, Quota, RootName, RootState, ToolFailed, Usage
 from allotment_spawner.disk.detect import quota_for
 from allotment_spawner.disk.projects import ProjectIds
 from allotment_spawner.disk.roots import TRASH, Root, check_name
@@ -153,11 +153,16 @@ class FolderKeeper:
         with self._opened(root) as (_, top):
             return sorted(name for name in names_in(top) if not name.startswith("."))
 
-    def note(self, root: RootName) -> tuple[str, str | None]:
-        """(kind of quota, why nothing is limited or how a limit can be evaded)."""
-        with self._opened(root) as (base, _):
-            quota = quota_for(base.path, ids=self._ids, run=self._run)
-            return quota.name, quota.note
+    def state(self, root: RootName) -> RootState:
+        with self._opened(root) as (base, top):
+            quota, leftovers = quota_for(base.path, ids=self._ids, run=self._run), 0
+            if base.wipes:
+                trash = open_folder(TRASH, inside=top)
+                try:
+                    leftovers = len(names_in(trash))
+                finally:
+                    os.close(trash)
+            return RootState(str(base.path), quota.name, quota.note, leftovers)
 
     @contextmanager
     def _opened(self, root: RootName) -> Iterator[tuple[Root, int]]:

@@ -73,6 +73,12 @@ class DockerEngine:
     async def observe(self) -> Sequence[Workload]:
         return await self._call(self._observe, self._deadline_s)
 
+    async def data_root(self) -> Path | None:
+        """Where the engine keeps images and volumes; None when that is no folder of this machine."""
+        info = await self._call(lambda client: client.info(), self._deadline_s)
+        root = Path(str(info.get("DockerRootDir") or "/nonexistent"))
+        return root if root.exists() else None
+
     async def stop(self, engine_ref: str, *, grace_s: float) -> None:
         await self._call(
             lambda client: self._stop(client, engine_ref, grace_s), grace_s + 3 * self._deadline_s

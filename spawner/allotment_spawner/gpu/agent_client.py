@@ -10,17 +10,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
-from allotment_spawner.disk.base import Folder, RootName, Usage
+from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 from allotment_spawner.gpu.messages import (
     FOLDER,
     INVENTORY,
     MAX_REPLY_BYTES,
     NAMES,
+    ROOT_STATE,
     SLICE,
     USAGE,
     AnyRequest,
     DestroySlice,
     EnsureSlice,
+    FolderRoot,
     FolderUsage,
     HealGpu,
     HealthReport,
@@ -82,6 +84,9 @@ class UnixAgent:
 
     async def list_folders(self, root: RootName) -> list[str]:
         return await self._typed(ListFolders(root=root), NAMES)
+
+    async def folder_root(self, root: RootName) -> RootState:
+        return await self._typed(FolderRoot(root=root), ROOT_STATE)
 
     async def _typed(self, request: AnyRequest, shape: TypeAdapter[_T]) -> _T:
         result = await self._call(request)

@@ -9,20 +9,23 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from allotment_spawner.core.errors import BadOptions, Refusal, refusal_from_code
 from allotment_spawner.core.inventory import NodeInventory, Slice
-from allotment_spawner.disk.base import Folder, RootName, Usage
+from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 
 __all__ = [
     "FOLDER",
     "INVENTORY",
     "MAX_REPLY_BYTES",
     "MAX_REQUEST_BYTES",
-    "REQUEST",
     "NAMES",
+    "REQUEST",
+    "ROOT_STATE",
     "SLICE",
     "USAGE",
+    "AnyFolderRequest",
     "AnyRequest",
     "DestroySlice",
     "EnsureSlice",
+    "FolderRoot",
     "FolderUsage",
     "HealGpu",
     "HealthReport",
@@ -44,6 +47,7 @@ SLICE = TypeAdapter(Slice)
 FOLDER = TypeAdapter(Folder)
 USAGE: TypeAdapter[Usage | None] = TypeAdapter(Usage | None)
 NAMES = TypeAdapter(list[str])
+ROOT_STATE = TypeAdapter(RootState)
 
 _Uuid = Annotated[str, Field(min_length=1, max_length=96)]
 _Name = Annotated[str, Field(min_length=1, max_length=96)]
@@ -117,17 +121,12 @@ class ListFolders(_FolderRequest):
     verb: Literal["list_folders"] = "list_folders"
 
 
-AnyRequest = (
-    Inventory
-    | EnsureSlice
-    | DestroySlice
-    | ReportHealth
-    | HealGpu
-    | MakeFolder
-    | RemoveFolder
-    | FolderUsage
-    | ListFolders
-)
+class FolderRoot(_FolderRequest):
+    verb: Literal["folder_root"] = "folder_root"
+
+
+AnyFolderRequest = MakeFolder | RemoveFolder | FolderUsage | ListFolders | FolderRoot
+AnyRequest = Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu | AnyFolderRequest
 REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="verb")])
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from allotment_spawner.core.errors import AgentUnavailable, Refusal
-from allotment_spawner.disk.base import Folder, RootName, Usage
+from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 from allotment_spawner.disk.keeper import FolderKeeper
 
 __all__ = ["Folders"]
@@ -58,6 +58,9 @@ class Folders:
 
     async def list_folders(self, root: RootName) -> list[str]:
         return await self._do("list_folders", lambda: self._keeper.names(root))
+
+    async def folder_root(self, root: RootName) -> RootState:
+        return await self._do("folder_root", lambda: self._keeper.state(root))
 
     def sweep(self) -> None:
         """Wipe in the background what was removed."""

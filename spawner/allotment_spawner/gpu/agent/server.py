@@ -20,11 +20,14 @@ from allotment_spawner.gpu.messages import (
     INVENTORY,
     MAX_REQUEST_BYTES,
     REQUEST,
+    ROOT_STATE,
     SLICE,
     USAGE,
+    AnyFolderRequest,
     AnyRequest,
     DestroySlice,
     EnsureSlice,
+    FolderRoot,
     FolderUsage,
     HealGpu,
     Inventory,
@@ -168,7 +171,7 @@ class AgentServer:
             case _:
                 return await self._do_folder(request)
 
-    async def _do_folder(self, request: MakeFolder | RemoveFolder | FolderUsage | ListFolders) -> Any:
+    async def _do_folder(self, request: AnyFolderRequest) -> Any:
         """Beside the front, so that a GPU that hangs keeps nobody from a folder."""
         match request:
             case MakeFolder():
@@ -188,3 +191,5 @@ class AgentServer:
                 return USAGE.dump_python(found, mode="json")
             case ListFolders():
                 return await self._folders.list_folders(request.root)
+            case FolderRoot():
+                return ROOT_STATE.dump_python(await self._folders.folder_root(request.root), mode="json")

@@ -1,0 +1,243 @@
+"""A scratch folder for each session alone: made before the grant, wiped when the lease is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+from allotment_spawner.core.errors import AgentUnavailable, Refusal
+from allotment_spawner.core.lease import LeaseState
+from allotment_spawner.disk.base import Folder, FolderVerbs, RootState, Usage
+from allotment_spawner.launch.container import Owner
+from allotment_spawner.wire import Launch, ScratchSpec
+
+from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.changes import Signals
+from allotment_hub.broker.services.extras import Ask
+from allotment_hub.broker.services.jobs import Jobs
+from allotment_hub.broker.services.notices import Notices, Words
+from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.store.records import Lease
+from allotment_hub.broker.store.store import Store
+
+__all__ = ["Emptier", "Scratch"]
+
+_log = logging.getLogger(__name__)
+_GIB: Final = 2**30
+_ROUND_S: Final = 60.0
+_PATIENCE: Final = timedelta(seconds=5)
+"""How long a start waits for an agent that does not answer; then it goes on without a scratch folder."""
+_AGAIN_S: Final = 1.0
+_LEASE_ID: Final = re.compile(r"[0-9a-f]{16}")
+
+
+class Emptier(Protocol):
+    """Where the agent is not root: removes what a session wrote, as the session's own user."""
+
+    async def empty(self, path: str, lease_id: str, owner: Owner) -> None:
+        """Raises `EngineUnavailable`."""
+
+
+class Scratch:
+    """The part "scratch" of a start. All that is remembered here is found again after a restart: folders by
+    their names, sizes by asking."""
+
+    needs_groups = False
+
+    def __init__(
+        self,
+        *,
+        size_bytes: int,
+        folders: FolderVerbs,
+        owner_of: Callable[[str], Owner],
+        emptier: Emptier | None,
+        store: Store,
+        book: Book,
+        observations: Observations,
+        jobs: Jobs,
+        notices: Notices,
+        signals: Signals,
+        kick: Callable[[], asyncio.Future[None]],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """`owner_of` may wait for a name service. `emptier` None: the agent may remove everything."""
+        self._size = size_bytes
+        self._folders = folders
+        self._owner_of = owner_of
+        self._emptier = emptier
+        self._store = store
+        self._book = book
+        self._seen = observations
+        self._jobs = jobs
+        self._notices = notices
+        self._signals = signals
+        self._kick = kick
+        self._clock = clock
+        self._made: dict[str, Folder] = {}
+        self._failing: dict[str, datetime] = {}
+        """Lease -> since when its folder cannot be made."""
+        self._without: dict[str, str] = {}
+        """Lease -> why it starts without one."""
+        self._told: set[str] = set()
+
+    # Extra
+    async def check(self, ask: Ask) -> Mapping[str, Any]:
+        return {}
+
+    def ready(self, lease: Lease) -> bool:
+        if lease.id in self._made or lease.id in self._without:
+            return True
+        self._jobs.start(f"scratch-{lease.id}", lambda: self._make(lease))
+        return False
+
+    def problem(self, lease: Lease) -> Refusal | None:
+        return None
+
+    def complete(self, lease: Lease, launch: Launch) -> Launch:
+        folder = self._made.get(lease.id)
+        if folder is None:
+            return launch
+        spec = ScratchSpec(source=folder.path, size_bytes=self._size, enforced=folder.enforced)
+        return launch.model_copy(update={"scratch": spec})
+
+    async def _make(self, lease: Lease) -> None:
+        try:
+            owner = await asyncio.to_thread(self._owner_of, lease.user)
+            folder = await self._folders.make_folder(
+                "scratch", lease.id, uid=owner.uid, gid=owner.gid, mode=0o700, limit_bytes=self._size
+            )
+        except Refusal as refusal:
+            if not self._gives_up(lease, refusal):
+                asyncio.get_running_loop().call_later(_AGAIN_S, self._kick)
+                return
+        else:
+            self._made[lease.id] = folder
+        if self._book.get(lease.id) is None:
+            await self._wipe(lease)  # it ended meanwhile
+            return
+        await self._kick()
+        # also when it was not granted: whoever waits for a quick grant goes on now
+        self._signals.touch([lease.id])
+
+    def _gives_up(self, lease: Lease, refusal: Refusal) -> bool:
+        """A session without scratch is better than none; nothing is said to be there that is not."""
+        since = self._failing.setdefault(lease.id, self._clock())
+        silent = isinstance(refusal, AgentUnavailable) and "verb" in refusal.details
+        if silent and self._clock() - since < _PATIENCE:
+            return False
+        _log.warning("no scratch folder", extra={"lease": lease.id, "why": refusal.sentence})
+        self._without[lease.id] = refusal.sentence
+        return True
+
+    # the end
+    def listen(self, changed: Sequence[Lease]) -> None:
+        """After each commit: wipe the folders of leases that are ended."""
+        for lease in changed:
+            if lease.state is LeaseState.ENDED and (lease.granted_at is not None or lease.id in self._made):
+                self._start_wipe(lease)
+
+    def _start_wipe(self, lease: Lease) -> None:
+        self._jobs.start(f"wipe-{lease.id}", lambda: self._wipe(lease))
+
+    async def _wipe(self, lease: Lease) -> None:
+        """What fails here is found by the next round."""
+        try:
+            if self._emptier is not None and (path := await self._path_of(lease.id)) is not None:
+                owner = await asyncio.to_thread(self._owner_of, lease.user)
+                await self._emptier.empty(path, lease.id, owner)
+            await self._folders.remove_folder("scratch", lease.id)
+        except Refusal as refusal:
+            _log.warning("scratch not wiped yet", extra={"lease": lease.id, "why": refusal.sentence})
+            return
+        for kept in (self._made, self._failing, self._without):
+            kept.pop(lease.id, None)
+        self._told.discard(lease.id)
+
+    async def _path_of(self, lease_id: str) -> str | None:
+        if lease_id not in await self._folders.list_folders("scratch"):
+            return None
+        return f"{(await self._folders.folder_root('scratch')).path}/{lease_id}"
+
+    # upkeep
+    async def run(self) -> None:
+        """Rounds until cancelled."""
+        while True:
+            try:
+                await self.round()
+            except Refusal as refusal:
+                _log.warning("scratch folders could not be looked at", extra={"why": refusal.sentence})
+            except Exception:  # noqa: BLE001 - one bad round must not stop all later ones
+                _log.exception("scratch folders could not be looked at; the next round tries again")
+            await asyncio.sleep(_ROUND_S)
+
+    async def round(self) -> None:
+        """Wipe what ended leases left, and tell whoever holds more than is allowed."""
+        await self._sweep()
+        for lease in self._book.in_state(LeaseState.ACTIVE):
+            if lease.launch is not None and lease.launch.get("scratch"):
+                await self._watch(lease)
+            elif lease.id in self._without:
+                await self._tell_without(lease)
+
+    async def root(self) -> RootState | None:
+        """What limits the folders; None is unknown."""
+        try:
+            return await self._folders.folder_root("scratch")
+        except Refusal:
+            return None
+
+    async def _sweep(self) -> None:
+        """Names first, the book after: a lease made in between is in the book."""
+        names = await self._folders.list_folders("scratch")
+        if self._seen.engine_problem is not None:
+            return  # unknown is not gone: a container may still use it
+        for name in names:
+            lives = self._book.get(name) is not None or name in self._seen.workloads
+            if lives or not _LEASE_ID.fullmatch(name):
+                continue
+            found = await self._store.read(lambda tx, name=name: tx.lease(name))  # type: ignore[misc]
+            if found is not None and found.state is LeaseState.ENDED:
+                self._start_wipe(found)
+            elif found is None:
+                _log.warning("a scratch folder of an unknown lease is left alone", extra={"lease": name})
+
+    async def _watch(self, lease: Lease) -> None:
+        if lease.id in self._told:
+            return
+        usage = await self._folders.folder_usage("scratch", lease.id)
+        if usage is None or usage.used_bytes is None:
+            return
+        words = self._words(usage, usage.used_bytes)
+        if words is not None:
+            self._told.add(lease.id)
+            await self._notices.tell(lease.id, words, made_by="allotment")
+
+    def _words(self, usage: Usage, used_bytes: int) -> Words | None:
+        share = f"{used_bytes / _GIB:.1f} of {self._size / _GIB:g} GiB"
+        if used_bytes > self._size:
+            return Words(
+                "warning",
+                f"Your session's scratch space holds more than it may: {share}.",
+                "Delete what you do not need in /scratch and /tmp; a full disk stops everybody's work.",
+            )
+        if usage.enforced and used_bytes >= 0.95 * self._size:
+            return Words(
+                "warning",
+                f"Your session's scratch space is nearly full: {share}.",
+                "Delete what you do not need in /scratch and /tmp, or programs there fail soon.",
+            )
+        return None
+
+    async def _tell_without(self, lease: Lease) -> None:
+        if lease.id not in self._told:
+            self._told.add(lease.id)
+            words = Words(
+                "info",
+                f"This session has no scratch space of its own: {self._without[lease.id]}",
+                "Keep large temporary files in your home, and tell an operator.",
+            )
+            await self._notices.tell(lease.id, words, made_by="allotment")
