@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from allotment_hub.broker.store.images import KEPT, REMOVED, Image
 from allotment_hub.runtime import EnvironmentImage, Runtime
 
-__all__ = ["sown"]
+__all__ = ["after_all", "sown"]
 
 
 def sown(rows: Sequence[Image], runtime: Runtime, now: datetime) -> list[tuple[bool, Image]]:
@@ -26,7 +26,7 @@ def sown(rows: Sequence[Image], runtime: Runtime, now: datetime) -> list[tuple[b
     found: list[tuple[bool, Image]] = []
     for digest, (name, seed) in seeds.items():
         old = known.get(digest)
-        new = _row(name, digest, seed, old, now)
+        new = _row(name, digest, seed, old, after_all(rows, name, now))
         if old is not None and old.state != REMOVED and not _moved_back(old, new, rows):
             new = replace(new, added_at=old.added_at)
         if old is None or new != old:
@@ -40,6 +40,12 @@ def sown(rows: Sequence[Image], runtime: Runtime, now: datetime) -> list[tuple[b
             if row.state != REMOVED and row.source is None
         ]
     return found
+
+
+def after_all(rows: Sequence[Image], environment: str, now: datetime) -> datetime:
+    """Now, or a moment after the newest image of the environment where the clock was set back since."""
+    added = [row.added_at + timedelta(microseconds=1) for row in rows if row.environment == environment]
+    return max(now, *added, now)
 
 
 def _row(name: str, digest: str, seed: EnvironmentImage, old: Image | None, now: datetime) -> Image:

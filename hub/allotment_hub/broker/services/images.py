@@ -13,7 +13,7 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.image_book import ImageBook
-from allotment_hub.broker.services.image_seeds import sown
+from allotment_hub.broker.services.image_seeds import after_all, sown
 from allotment_hub.broker.services.image_views import ImageView, Register
 from allotment_hub.broker.store import images as table
 from allotment_hub.broker.store.images import KEPT, REMOVED, RETIRED, Image
@@ -113,11 +113,13 @@ class Images:
         )
 
         def work(tx: Transaction) -> None:
-            old = _by_digest(table.read(tx.connection), body.digest)
+            rows = table.read(tx.connection)
+            old = next((row for row in rows if row.digest == body.digest), None)
+            newest = replace(image, added_at=after_all(rows, body.environment, image.added_at))
             if old is None:
-                table.add(tx.connection, image)
+                table.add(tx.connection, newest)
             else:
-                _write(tx, replace(image, pinned=old.pinned, added_at=max(image.added_at, old.added_at)))
+                _write(tx, replace(newest, pinned=old.pinned))
 
         await self._change("register_image", work)
         return self._view_of(body.digest)
@@ -235,10 +237,6 @@ def _check_unused(image: Image, rows: Sequence[Image], tx: Transaction) -> None:
                 f"The saved environment {name} is built upon {image.environment} {image.version}.",
                 "Refuse it first, or keep the image.",
             )
-
-
-def _by_digest(rows: Sequence[Image], digest: str) -> Image | None:
-    return next((row for row in rows if row.digest == digest), None)
 
 
 def _named(rows: Sequence[Image], name: str) -> Image:
