@@ -124,6 +124,9 @@ class DatasetSettings(_Section):
     """HOST or HOST:PORT whose private addresses may be asked all the same (an object store in the house)."""
     allow_paths: tuple[Folder, ...] = ()
     """Folders of this machine that a dataset's source may lie in."""
+    s3_endpoint: Annotated[str, Field(pattern=r"^https?://[^/@?#\s]+/?$", max_length=300)] | None = None
+    """Where s3:// addresses are served; None is Amazon. Keys, if any, stand in the data directory's
+    secrets/s3.json."""
 
 
 class ScratchSettings(_Section):

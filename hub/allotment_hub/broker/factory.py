@@ -15,6 +15,7 @@ from allotment_spawner.gpu.client import Agent
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
+from allotment_hub.broker.services.datasets import Datasets
 from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.homes import Homes
@@ -22,6 +23,7 @@ from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
 from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.mounts import Mounts
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.saved import Saved
@@ -44,6 +46,8 @@ class Broker:
     fleet: Fleet
     explainer: Explainer
     images: Images
+    mounts: Mounts
+    datasets: Datasets
     notices: Notices
     last_calls: LastCalls
     homes: Homes
@@ -99,6 +103,7 @@ def build_broker(
         site=site,
         catalog=catalog,
         runtime=runtime,
+        paths=paths,
         url=site.broker.database_url or sqlite_url(paths.broker_database),
         agent=agent,
         engine=engines[runtime.engine],
@@ -108,11 +113,14 @@ def build_broker(
         gauge=gauge,
     )
     parts.store.listen(parts.listener())
+    parts.store.listen(parts.data.listen)
     return Broker(
         leases=parts.leases(settle_s),
         fleet=parts.fleet(),
         explainer=parts.explainer(),
         images=parts.images,
+        mounts=parts.data.mounts,
+        datasets=parts.data.datasets,
         notices=parts.notices,
         last_calls=parts.last_calls,
         homes=parts.homes,
@@ -137,5 +145,6 @@ def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
         await parts.history.load()
         await parts.notices.load()
         await parts.images.load()
+        await parts.data.datasets.load()
 
     return load

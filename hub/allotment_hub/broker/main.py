@@ -167,6 +167,8 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         fleet=broker.fleet,
         explainer=broker.explainer,
         images=broker.images,
+        mounts=broker.mounts,
+        datasets=broker.datasets,
         notices=broker.notices,
         last_calls=broker.last_calls,
         homes=broker.homes,

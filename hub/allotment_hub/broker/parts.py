@@ -15,6 +15,7 @@ from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
+from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.problems import problem_of
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
@@ -51,6 +52,7 @@ from allotment_hub.broker.services.waiters import Waiters
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
+from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
@@ -66,6 +68,7 @@ class Parts:
     site: Site
     catalog: Catalog
     runtime: Runtime
+    paths: Paths
     url: str
     agent: Agent
     engine: Engine
@@ -144,7 +147,7 @@ class Parts:
     @cached_property
     def extras(self) -> Extras:
         """What sessions get besides a device, in the order in which it is checked."""
-        return Extras((ImagePart(environments=self.environments),))
+        return Extras((ImagePart(environments=self.environments), self.data.mounts, self.data.datasets))
 
     @cached_property
     def saved(self) -> Saved:
@@ -252,6 +255,29 @@ class Parts:
             settings=self.site.homes, store=self.store, book=self.book, gauge=self.gauge, clock=self.clock
         )
 
+    @cached_property
+    def data(self) -> DataParts:
+        return DataParts(
+            site=self.site,
+            paths=self.paths,
+            in_containers=self.runtime.engine == "docker",
+            store=self.store,
+            book=self.book,
+            jobs=self.jobs,
+            hub=self.hub,
+            changed=self._data_changed,
+            clock=self.clock,
+            on_step=self.on_step,
+        )
+
+    def _data_changed(self, waiting: Sequence[str], over: bool) -> None:
+        """Whoever waits for a dataset sees how far it is; when it came, or cannot come, all look again."""
+        self.signals.touch(waiting)
+        if over:
+            self.changes.bump()
+            self.bell.ring()
+            self.scheduler.kick()
+
     def listener(self) -> _Listener:
         return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
 
@@ -267,7 +293,12 @@ class Parts:
             scheduler=self.scheduler,
             waiters=self.waiters,
             signals=self.signals,
-            views=LeaseViews(book=self.book, history=self.history, clock=self.clock),
+            views=LeaseViews(
+                book=self.book,
+                history=self.history,
+                clock=self.clock,
+                waits_for=self.data.datasets.waits_for,
+            ),
             problem=_problem,
             clock=self.clock,
             settle_s=settle_s,

@@ -45,7 +45,7 @@ def _kept(paths: Paths) -> dict[Path, int]:
 def _given(paths: Paths) -> tuple[Path, ...]:
     """Folders that only the services write."""
     parts = (paths.secrets, paths.homes, paths.hub, paths.broker_database.parent, paths.site.parent)
-    return (*parts, paths.logs / "sessions")
+    return (*parts, paths.datasets, paths.logs / "sessions")
 
 
 def _settle(paths: Paths, account: UnixAccount | None) -> None:

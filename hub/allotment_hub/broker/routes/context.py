@@ -14,6 +14,7 @@ from allotment_hub.broker.browser_sessions import SignInSeal
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE
+from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.facade import (
     ChangesApi,
     ExplainerApi,
@@ -24,6 +25,7 @@ from allotment_hub.broker.services.facade import (
     NoticesApi,
 )
 from allotment_hub.broker.services.images import ImagesApi
+from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.saved import SavedApi
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
@@ -58,6 +60,8 @@ class Context:
     fleet: FleetApi
     explainer: ExplainerApi
     images: ImagesApi
+    mounts: MountsApi
+    datasets: DatasetsApi
     notices: NoticesApi
     last_calls: LastCallsApi
     homes: HomesApi

@@ -21,7 +21,9 @@ from allotment_spawner.wire import (
     NoticeView,
 )
 
+from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.images import ImagesApi
+from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.notices import Event, Words
 from allotment_hub.broker.services.saved import SavedApi
 from allotment_hub.broker.services.views import Explanation, FleetView
@@ -147,6 +149,12 @@ class Broker(Protocol):
 
     @property
     def images(self) -> ImagesApi: ...
+
+    @property
+    def mounts(self) -> MountsApi: ...
+
+    @property
+    def datasets(self) -> DatasetsApi: ...
 
     @property
     def notices(self) -> NoticesApi: ...
