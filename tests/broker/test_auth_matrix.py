@@ -46,11 +46,25 @@ MATRIX: dict[str, dict[str, int]] = {
     "PUT leases/LEASE/saved":  row("401 401 401 403 404 204 204 404 403 403 403 403"),
     "POST leases/LEASE/stop":  row("401 401 401 403 404 201 201 404 201 201 403 403"),
     "DELETE leases/LEASE/stop": row("401 401 401 403 404 200 200 404 200 200 403 403"),
+    "GET images":              row("401 401 401 403 403 403 403 403 200 200 403 403"),
+    "POST images":             row("401 401 401 403 403 403 403 403 200 200 403 403"),
+    "PUT images/IMAGE/pin":    row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "DELETE images/IMAGE/pin": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "PUT images/IMAGE/retired": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "DELETE images/IMAGE/retired": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "PUT images/IMAGE/removal": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "DELETE images/IMAGE/removal?gone=true": row("401 401 401 403 403 403 403 403 404 404 403 403"),
     "GET homes":               row("401 401 401 403 403 200 200 200 200 200 200 200"),
     "GET homes?user=ann":      row("401 401 401 403 403 200 200 403 200 200 200 200"),
     "GET homes/me":            row("401 401 401 403 403 200 200 200 200 200 422 422"),
     "POST homes/PERSON/measure": row("401 401 401 403 403 200 200 403 200 200 200 200"),
     "PUT homes/PERSON":        row("401 401 401 403 403 403 403 403 200 200 403 403"),
+    "GET saved":               row("401 401 401 403 403 200 200 200 200 200 403 403"),
+    "GET saved/NAME":          row("401 401 401 403 403 404 404 404 404 404 403 403"),
+    "PUT saved/NAME":          row("401 401 401 403 403 409 409 409 409 409 403 403"),
+    "DELETE saved/NAME":       row("401 401 401 403 403 404 404 404 404 404 403 403"),
+    "POST saved/NAME/approve": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "POST saved/NAME/refuse":  row("401 401 401 403 403 403 403 403 404 404 403 403"),
     "GET leases/unknown":      row("401 401 401 403 404 404 404 404 404 404 404 404"),
     "GET fleet":               row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET events":              row("401 401 401 403 403 403 403 403 403 403 200 200"),
@@ -71,6 +85,16 @@ BODIES: dict[str, Any] = {
     "PUT leases/LEASE/saved": {"call": "0" * 32, "saved": 0, "failed": 0},
     "POST leases/LEASE/stop": {"after_s": 3600},
     "PUT homes/PERSON": {"state": "erased"},
+    "POST images": {
+        "digest": f"sha256:{'a' * 64}",
+        "environment": "minimal",
+        "reference": "allotment/minimal:1",
+        "title": "Minimal",
+    },
+    "PUT images/IMAGE/retired": {},
+    "PUT saved/NAME": {"title": "T", "base": "minimal", "packages": [{"name": "six", "version": "1"}]},
+    "POST saved/NAME/approve": {"checksum": "0" * 64},
+    "POST saved/NAME/refuse": {"because": "no"},
 }
 
 
@@ -110,7 +134,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def address(world: World, route: str) -> tuple[str, str]:
     method, path = route.split(" ")
-    path = path.replace("LEASE", world.lease).replace("PERSON", "ann")
+    path = path.replace("LEASE", world.lease).replace("PERSON", "ann").replace("NAME", "mine")
+    path = path.replace("IMAGE", "0" * 12)
     base = world.url if path == "health" else world.url.removesuffix("/services/allotment/") + API + "/"
     return method, base + path
 
@@ -150,6 +175,11 @@ async def test_the_matrix_is_complete(world: World) -> None:
         for method in methods
     }
     tested = {
-        route.partition("?")[0].replace("LEASE", "{lease_id}").replace("PERSON", "{user}") for route in MATRIX
+        route.partition("?")[0]
+        .replace("LEASE", "{lease_id}")
+        .replace("PERSON", "{user}")
+        .replace("NAME", "{name}")
+        .replace("IMAGE", "{image}")
+        for route in MATRIX
     }
     assert documented <= tested
