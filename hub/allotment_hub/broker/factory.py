@@ -114,6 +114,10 @@ def build_broker(
     )
     parts.store.listen(parts.listener())
     parts.store.listen(parts.data.listen)
+    return _broker(parts, settle_s)
+
+
+def _broker(parts: Parts, settle_s: float) -> Broker:
     return Broker(
         leases=parts.leases(settle_s),
         fleet=parts.fleet(),
