@@ -68,8 +68,10 @@ def try_imports(
     left, end = list(names), time.monotonic() + limit_s
     while left and time.monotonic() < end:
         tried, why = _one_process(left, environ, each_s)
+        if not tried:
+            tried, why = 1, {left[0]: "Python ends before it can be tried"}
         failed.update({name: words for name, words in why.items() if words})
-        left = left[max(tried, 1) :]
+        left = left[tried:]
     return failed
 
 

@@ -32,9 +32,10 @@ from fastapi import FastAPI
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.fake_hub_api import FakeHubApi
 
-__all__ = ["API", "HUB_TOKEN", "BrokerApi", "EngineThatHolds", "broker_api", "until"]
+__all__ = ["API", "HUB_TOKEN", "MINIMAL", "BrokerApi", "EngineThatHolds", "broker_api", "until"]
 
 HUB_TOKEN: Final = "hub-to-broker-secret-0123456789"
+MINIMAL: Final = "sha256:" + "ab" * 32
 SERVICE_TOKEN: Final = "broker-service-secret-0123456789"
 
 
@@ -138,12 +139,18 @@ def _catalog() -> Catalog:
     )
 
 
-def _settings(folder: Path, *, gpus: str, policies: Policies, homes: HomeSettings) -> Settings:
-    minimal = EnvironmentImage(title="Minimal", packages={"jupyterlab": "4.6.6"}, available=True)
+def _settings(folder: Path, *, gpus: str, policies: Policies, homes: HomeSettings, engine: str) -> Settings:
+    minimal = EnvironmentImage(
+        title="Minimal",
+        packages={"jupyterlab": "4.6.6"},
+        image="allotment/minimal:0.1.0-cpu" if engine == "docker" else None,
+        digest=MINIMAL if engine == "docker" else None,
+        available=True,
+    )
     pytorch = EnvironmentImage(title="PyTorch", available=False, reason="Build its image first.")
     runtime = Runtime(
         installation="0123abcd",
-        engine="local",
+        engine="docker" if engine == "docker" else "local",
         gpus=gpus,
         public_url="http://127.0.0.1:8000",
         hub_api_url="http://hub/hub/api",
@@ -169,17 +176,21 @@ async def broker_api(
     transport: httpx.AsyncBaseTransport | None = None,
     homes: HomeSettings | None = None,
     gauge: HomeGauge | None = None,
+    engine_name: str = "local",
 ) -> AsyncIterator[BrokerApi]:
-    """Started, reconciled and running; `transport` stands in for the fake hub's."""
+    """Started, reconciled and running; `transport` stands in for the fake hub's. With the engine "docker"
+    sessions run from images, and minimal has the one called MINIMAL."""
     policies = policies or Policies(sessions_per_person=50)
-    settings = _settings(folder, gpus=gpus, policies=policies, homes=homes or HomeSettings())
+    settings = _settings(
+        folder, gpus=gpus, policies=policies, homes=homes or HomeSettings(), engine=engine_name
+    )
     hub = FakeHubApi(service_token=SERVICE_TOKEN)
     client = HubClient(
         api_url="http://hub/hub/api", token=SERVICE_TOKEN, transport=transport or hub.transport
     )
     settings.paths.agent_state.mkdir(parents=True)
     agent = InProcessAgent(settings.paths.simulator_state, gpus)
-    engine = EngineThatHolds()
+    engine = EngineThatHolds(name=engine_name)
     broker = build_broker(
         site=settings.site,
         catalog=settings.catalog,
