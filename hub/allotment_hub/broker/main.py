@@ -152,16 +152,6 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         sessions=BrowserSessions(clock=clock),
         operators_group=settings.site.sign_in.operators_group,
     )
-    simulated = settings.runtime.gpus.startswith("sim:")
-    release = version("allotment-hub")
-    pages = Pages(
-        title=settings.site.title,
-        currency=settings.site.currency,
-        engine=settings.runtime.engine,
-        simulated=simulated,
-        prefix=PREFIX,
-        version=release,
-    )
     return Context(
         leases=broker.leases,
         fleet=broker.fleet,
@@ -178,14 +168,29 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         auth=auth,
         seal=SignInSeal(clock=clock),
         streams=Streams(),
-        pages=pages,
-        simulated=simulated,
+        pages=_pages(settings),
+        simulated=_simulated(settings),
         title=settings.site.title,
         currency=settings.site.currency,
         engine=settings.runtime.engine,
         public_url=settings.runtime.public_url,
-        version=release,
+        version=version("allotment-hub"),
     )
+
+
+def _pages(settings: Settings) -> Pages:
+    return Pages(
+        title=settings.site.title,
+        currency=settings.site.currency,
+        engine=settings.runtime.engine,
+        simulated=_simulated(settings),
+        prefix=PREFIX,
+        version=version("allotment-hub"),
+    )
+
+
+def _simulated(settings: Settings) -> bool:
+    return settings.runtime.gpus.startswith("sim:")
 
 
 if __name__ == "__main__":
