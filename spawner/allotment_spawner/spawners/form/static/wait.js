@@ -34,8 +34,9 @@
     const waiting = mine.stage === "queued" || mine.stage === "queued_away";
     onTheWay(mine.work);
     $("allot-place-box").hidden = !waiting;
-    $("allot-cpu").hidden = !waiting;
-    $("allot-heading").textContent = waiting ? "Waiting for a device" : "Starting your server";
+    // data is fetched for a CPU session just as long
+    $("allot-cpu").hidden = !waiting || Boolean(mine.work);
+    $("allot-heading").textContent = !waiting ? "Starting your server" : mine.work ? "Getting your data ready" : "Waiting for a device";
     if (mine.stage === "queued") {
       $("allot-place").textContent = mine.place === null ? "–" : String(mine.place);
       const expected = mine.expected_start;
