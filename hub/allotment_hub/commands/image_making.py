@@ -13,6 +13,7 @@ from allotment_spawner.engines.docker_pull import PullFailed, PullProgress, in_b
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
+from allotment_hub.broker.services.saved_views import SavedView
 from allotment_hub.commands.image_tools import failed, machine_of
 from allotment_hub.commands.installation import paths_of, polite, site_of
 from allotment_hub.config_loading import load_catalog, load_environment
@@ -22,6 +23,7 @@ from allotment_hub.images.building import BuildFailed, run_build
 from allotment_hub.images.describe import FoundImage
 from allotment_hub.images.machine import MachineImages
 from allotment_hub.images.registering import registration
+from allotment_hub.images.saved import drop_folder, write_folder
 from allotment_hub.paths import Paths
 from allotment_hub.site import DockerSettings
 
@@ -53,6 +55,7 @@ def build(
     paths = paths_of(data_dir)
     with polite(), broker(data_dir) as client, machine_of(data_dir) as machine:
         docker = site_of(paths).docker
+        _lay_out_saved(client, paths, wanted)
         options = _options(paths, docker, names[len(wanted) :])
         env = {**os.environ, "DOCKER_HOST": docker.socket}
         try:
@@ -64,6 +67,21 @@ def build(
             if found is None:
                 raise HostError(f"{tag} is ready, but Docker does not know it.")
             _offer(client, machine, found, paths, environment=found.environment)
+
+
+def _lay_out_saved(client: Client, paths: Paths, names: list[str]) -> None:
+    """For environments that are not in the checkout: what an operator approved, exactly that."""
+    folder = paths.data / _SAVED
+    others = [name for name in names if not (CHECKOUT / "images" / name / "environment.yaml").exists()]
+    known = {one["name"]: one for one in client.send("GET", "saved")} if others else {}
+    for name in others:
+        if name not in known:
+            continue  # images/build says which there are
+        saved = SavedView.model_validate(known[name])
+        if saved.state != "approved":
+            drop_folder(folder, name)
+            raise failed(f"No operator has approved the saved environment {name}: allot env approve {name}.")
+        write_folder(folder, saved, images=CHECKOUT / "images")
 
 
 def _options(paths: Paths, docker: DockerSettings, given: list[str]) -> list[str]:
