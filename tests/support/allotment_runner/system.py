@@ -27,6 +27,7 @@ def _postgres() -> bool:
 PACKAGES: dict[str, Callable[[], bool]] = {
     "docker.io": _program("dockerd"),
     "debootstrap": _program("debootstrap"),
+    "docker-registry": _program("docker-registry"),
     "chromium": _program("chromium"),
     "iproute2": _program("ip"),
     "iptables": _program("iptables"),
@@ -40,7 +41,7 @@ _DOCKER = frozenset({"docker.io", "debootstrap", "iproute2", "iptables", "tini"}
 NEEDS: dict[str, frozenset[str]] = {
     "house": frozenset({"git"}),
     "contract": _DOCKER | {"postgresql"},
-    "docker": _DOCKER,
+    "docker": _DOCKER | {"docker-registry"},
     "recovery": _DOCKER | {"procps"},
     "e2e": _DOCKER | {"chromium"},
     "bench-spawn": _DOCKER,
