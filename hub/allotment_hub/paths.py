@@ -57,6 +57,16 @@ class Paths:
         return self.data / "scratch" if configured is None else Path(configured) / f"allotment-{installation}"
 
     @property
+    def archive(self) -> Path:
+        """Packed homes of people who left, where site.yaml names no other folder."""
+        return self.data / "archive"
+
+    @property
+    def offboard(self) -> Path:
+        """One file for each person whose leaving is not finished."""
+        return self.data / "offboard"
+
+    @property
     def hub(self) -> Path:
         return self.data / "hub"
 

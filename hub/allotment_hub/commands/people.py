@@ -11,6 +11,7 @@ from allotment.console import AsJson, DataDir, print_json, screen
 from rich.table import Table
 
 from allotment_hub.commands.installation import accounts_of, paths_of, polite, runtime_of, site_of
+from allotment_hub.commands.offboard import offboard
 from allotment_hub.host.connection import Connection, make_password
 from allotment_hub.host.errors import HostError
 from allotment_hub.names import USER_NAME
@@ -19,11 +20,12 @@ from allotment_hub.paths import Paths
 __all__ = ["register"]
 
 Names = Annotated[list[str], typer.Argument(help="Sign-in names.")]
-_group = typer.Typer(help="Local accounts: add, list, remove.", no_args_is_help=True)
+_group = typer.Typer(help="Local accounts: add, list, remove, offboard.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
+    _group.command()(offboard)
     app.add_typer(_group, name="people")
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from allotment_spawner.engines.firewall import Firewall, FirewallError, run_iptables
+from allotment_spawner.engines.helpers import remove_helpers
 from allotment_spawner.launch.names import LABEL_INSTALLATION, home_volume_name
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
@@ -34,6 +35,7 @@ def purge_docker(site: Site, runtime: Runtime) -> None:
 
 def _remove(client: Any, installation: str) -> None:
     label = f"{LABEL_INSTALLATION}={installation}"
+    remove_helpers(client, installation)
     for container in client.containers(all=True, filters={"label": [label]}):
         client.remove_container(container["Id"], v=True, force=True)
     homes = home_volume_name(installation, "")

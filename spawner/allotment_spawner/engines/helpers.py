@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import docker
@@ -39,9 +40,15 @@ class Helpers:
         self._image = image
 
     def exists(self, home: HomeMount) -> bool | None:
-        """Whether the volume is there; None for a folder, which only the engine could tell."""
+        """Whether it is there; None for a folder that this process may not look at."""
         if home.kind == "bind":
-            return None
+            try:
+                Path(home.source).stat()
+            except FileNotFoundError:
+                return False
+            except OSError:
+                return None
+            return True
         with self._client() as client:
             try:
                 client.inspect_volume(home.source)

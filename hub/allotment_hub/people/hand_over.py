@@ -1,0 +1,94 @@
+"""A packed home as a folder in somebody else's, unpacked by a helper as that person."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from allotment_spawner.engines.helpers import Helpers
+from allotment_spawner.launch.container import HomeMount, Owner
+from allotment_spawner.launch.helper import HELPER_HOME, HelperMount, home_at
+from allotment_spawner.launch.names import safe_name
+
+from allotment_hub.host.errors import HostError
+from allotment_hub.people.journal import Packed
+
+__all__ = ["folder_name", "hand_over"]
+
+ARCHIVE_INSIDE: Final = "/mnt/archive.tar.gz"
+LIMIT_S: Final = 24 * 3600.0
+UNPACK_SCRIPT: Final = """
+set -e
+cd "$1"
+if [ -d "$3" ] && [ ! -L "$3" ]; then echo "there already"; exit 0; fi
+part=".$3.part"
+if [ -d "$part" ] && [ ! -L "$part" ]; then
+  find "./$part" -type d ! -perm -u=rwx -exec chmod u+rwx {} \\;
+fi
+rm -rf -- "./$part"
+mkdir -m 0700 -- "./$part"
+tar --extract --gzip --file="$2" --directory="./$part" --no-same-owner --no-same-permissions
+python3 -I -c "$4" "./$part"
+mv -T -- "./$part" "./$3"
+"""
+"""Its own folder appears under its name when it is whole, so trying again is harmless."""
+DEFUSE: Final = """
+import os, stat, sys
+top = os.path.realpath(sys.argv[1])
+left = []
+for folder, folders, files, inside in os.fwalk(top, follow_symlinks=False):
+    for name in [*folders, *files]:
+        seen = os.stat(name, dir_fd=inside, follow_symlinks=False)
+        path = os.path.join(folder, name)
+        if stat.S_ISLNK(seen.st_mode):
+            real = os.path.realpath(path)
+            if real != top and not real.startswith(top + os.sep):
+                left.append(f"{os.path.relpath(path, top)} -> {os.readlink(name, dir_fd=inside)}")
+                os.unlink(name, dir_fd=inside)
+        elif not (stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode)):
+            os.unlink(name, dir_fd=inside)
+        else:
+            os.chmod(name, stat.S_IMODE(seen.st_mode) & 0o777 | stat.S_IRUSR | stat.S_IWUSR, dir_fd=inside)
+if left:
+    with open(os.path.join(top, "LINKS-LEFT-OUT.txt"), "w", errors="surrogateescape") as file:
+        file.write("Links that led out of this folder, now into your own files, were left out:\\n")
+        file.write("".join(line + "\\n" for line in left))
+"""
+"""Both homes are at the same path inside a session: a link of the one into its home would be a link into
+the other's."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+def folder_name(user: str, stamp: str) -> str:
+    """Of the folder that the other person gets."""
+    return f"from-{user if _PLAIN.fullmatch(user) else safe_name(user)}-{stamp}"
+
+
+def hand_over(
+    helpers: Helpers, *, user: str, packed: Packed, to: str, home: HomeMount, owner: Owner, folder: str
+) -> None:
+    """Unpack into `folder` in the home of `to`; done already is fine. `HostError` says what kept it."""
+    archive = Path(packed.path)
+    # the helper is not root, and the folder above is closed to everybody
+    archive.chmod(0o644)
+    try:
+        done = helpers.run(
+            "hand-over",
+            user,
+            argv=["sh", "-c", UNPACK_SCRIPT, "unpack", HELPER_HOME, ARCHIVE_INSIDE, folder, DEFUSE],
+            owner=owner,
+            mounts=[
+                home_at(home, read_only=False),
+                HelperMount(kind="bind", source=str(archive), target=ARCHIVE_INSIDE),
+            ],
+            limit_s=LIMIT_S,
+        )
+    finally:
+        archive.chmod(0o600)
+    if done.code != 0:
+        why = " | ".join(line[:200] for line in done.err.splitlines()[-3:]) or "it took too long"
+        raise HostError(
+            f"The files of {user} could not be put into the home of {to}: {why}. Is that home full? "
+            f"The archive is {archive}; make room and run this again."
+        )
