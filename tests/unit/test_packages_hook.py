@@ -16,7 +16,7 @@ EXTENSIONS = Path(__file__).resolve().parents[2] / "extensions"
 PLAIN = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
 """A Python that is no virtual environment."""
 SHOW = (
-    "import allotment.packages.hook as h; h.switch_on(); import json, os, site, sys, sysconfig; "
+    "import allotment.packages.hook as h, json, os, sys, sysconfig; h.switch_on(sys.base_prefix); "
     "print(json.dumps([sys.path, os.environ['PATH'], sysconfig.get_path('purelib', 'posix_user')]))"
 )
 
@@ -108,6 +108,11 @@ def test_a_virtual_environment_is_left_alone(tmp_path: Path) -> None:
         check=True,
     )
     assert ".allotment" not in done.stdout
+
+
+def test_another_python_is_left_alone(tmp_path: Path) -> None:
+    path, _, _ = shown(tmp_path, script=SHOW.replace("sys.base_prefix", "'/opt/conda'"))
+    assert not [one for one in path if ".allotment" in one]
 
 
 def test_python_starts_in_a_home_where_nothing_can_be_written(tmp_path: Path) -> None:

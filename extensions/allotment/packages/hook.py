@@ -68,10 +68,13 @@ def command_of(argv: Sequence[str]) -> Command:
     return Command(options, "", "", ())
 
 
-def switch_on() -> None:
-    """Use this session's overlay, where there is one to use. Never raises: Python must start."""
+def switch_on(prefix: str) -> None:
+    """Use this session's overlay, where there is one to use. Never raises: Python must start.
+
+    `prefix` is that of the image's own Python: Debian's look into the same folders wherever they are copied.
+    """
     flags = sys.flags
-    if flags.isolated or flags.ignore_environment or sys.prefix != sys.base_prefix:
+    if flags.isolated or flags.ignore_environment or not sys.prefix == sys.base_prefix == prefix:
         return
     if os.environ.get("PYTHONNOUSERSITE") != SWITCH:
         return
