@@ -32,6 +32,7 @@ __all__ = [
     "NoticeView",
     "Problem",
     "ScratchSpec",
+    "StartsView",
     "VersionView",
     "Work",
 ]
@@ -216,6 +217,13 @@ class FlavorView(_Frozen):
     available: bool
     reason: str | None
     expected_wait_s: float | None
+
+
+class StartsView(_Frozen):
+    """Whether anything new is started now, whatever it is; `reason` says why not (a disk is full)."""
+
+    ok: bool
+    reason: str | None
 
 
 class VersionView(_Frozen):

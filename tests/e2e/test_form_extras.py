@@ -122,6 +122,22 @@ async def test_a_pair_that_does_not_go_together_says_why(
     await page.close()
 
 
+async def test_a_full_disk_closes_the_form_until_there_is_room(
+    mia: BrowserContext, hub: HubProcess, broker: FakeBroker
+) -> None:
+    broker.closed = "The disk for homes has 1.2 GiB left; below 5 GiB nothing new is started."
+    page = await mia.new_page()
+    await page.goto(f"{hub.url}/hub/spawn/mia/full")
+    await expect(page.locator("#allot-closed")).to_contain_text("1.2 GiB left")
+    await expect(page.locator("#allot-start")).to_be_disabled()
+    await shoot(page, "extras-full")
+    broker.closed = None
+    broker.schedule()
+    await expect(page.locator("#allot-closed")).to_be_hidden()
+    await expect(page.locator("#allot-start")).to_be_enabled()
+    await page.close()
+
+
 async def test_the_waiting_page_shows_what_is_on_its_way(
     mia: BrowserContext, hub: HubProcess, broker: FakeBroker
 ) -> None:

@@ -19,14 +19,19 @@ _STEPS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 async def belongings_of(broker: BrokerClient, user: str) -> dict[str, Any]:
-    """{"home", "mounts", "datasets"}; None where the broker cannot tell.
+    """{"home", "mounts", "datasets", "closed"}; None where the broker cannot tell.
 
-    What is missing here must not keep anybody from starting, so no refusal leaves this function.
+    `closed` is why nothing new is started at all. What is missing here must not keep anybody from
+    starting, so no refusal leaves this function.
     """
-    home, mounts, datasets = await asyncio.gather(
-        _known(broker.home(user)), _known(broker.mounts(user)), _known(broker.datasets(user))
+    home, mounts, datasets, starts = await asyncio.gather(
+        _known(broker.home(user)),
+        _known(broker.mounts(user)),
+        _known(broker.datasets(user)),
+        _known(broker.starts()),
     )
     return {
+        "closed": None if starts is None else starts.reason,
         "home": None if home is None else {**home.model_dump(mode="json"), **home_line(home)},
         "mounts": None if mounts is None else [_mount(one) for one in mounts],
         "datasets": None if datasets is None else [_dataset(one) for one in datasets],

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 from httpx_sse import EventSource
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from allotment_spawner.core.errors import BrokerUnavailable, Refusal
 from allotment_spawner.core.lease import EndReason
@@ -31,6 +31,7 @@ from allotment_spawner.wire import (
     LeaseView,
     MountView,
     Problem,
+    StartsView,
 )
 
 __all__ = ["BrokerClient"]
@@ -38,6 +39,7 @@ __all__ = ["BrokerClient"]
 _FLAVORS = TypeAdapter(list[FlavorView])
 _ENVIRONMENTS = TypeAdapter(list[EnvironmentView])
 _LEASES = TypeAdapter(list[LeaseView])
+_HOMES = TypeAdapter(Annotated[list[HomeView], Field(min_length=1)])
 _MOUNTS = TypeAdapter(list[MountView])
 _DATASETS = TypeAdapter(list[DatasetView])
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
@@ -137,7 +139,11 @@ class BrokerClient:
     async def home(self, user: str) -> HomeView:
         """How full this person's home is; asked once, as somebody looks at an empty page meanwhile."""
         answer = await self._call("GET", "homes", params={"user": user}, retry_for_s=0)
-        return HomeView.model_validate_json(answer.content)
+        return _HOMES.validate_json(answer.content)[0]
+
+    async def starts(self) -> StartsView:
+        """Whether anything new is started at all now."""
+        return StartsView.model_validate_json((await self._call("GET", "starts", retry_for_s=0)).content)
 
     async def mounts(self, user: str) -> list[MountView]:
         answer = await self._call("GET", "mounts", params={"user": user}, retry_for_s=0)

@@ -84,6 +84,8 @@ class FakeBroker:
     datasets: list[DatasetView] = field(default_factory=list)
     used_bytes: int | None = None
     """Of everybody's home; None is unknown."""
+    closed: str | None = None
+    """Why nothing new is started at all."""
     waits_for: Work | None = None
     """What every queued lease waits for; such a lease is granted nothing."""
     leases: dict[str, FakeLease] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from allotment_spawner.wire import (
     LeaseRequest,
     LeaseView,
     MountView,
+    StartsView,
 )
 from fastapi import FastAPI, Header
 from fastapi.responses import StreamingResponse
@@ -122,8 +123,12 @@ def _add_lists(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
         return fake.environments()
 
     @app.get(f"{prefix}/homes")
-    async def home(user: str) -> HomeView:
-        return fake.home(user)
+    async def home(user: str) -> list[HomeView]:
+        return [fake.home(user)]
+
+    @app.get(f"{prefix}/starts")
+    async def starts() -> StartsView:
+        return StartsView(ok=fake.closed is None, reason=fake.closed)
 
     @app.get(f"{prefix}/mounts")
     async def mounts(user: str) -> list[MountView]:

@@ -41,7 +41,12 @@
     together();
     const environment = picked("environment");
     const flavor = picked("flavor");
-    start.disabled = !(environment && flavor);
+    const closed = document.getElementById("allot-closed");
+    start.disabled = !(environment && flavor && closed.hidden);
+    if (!closed.hidden) {
+      summary.textContent = `Nothing new is started just now. ${document.getElementById("allot-closed-why").textContent}`;
+      return;
+    }
     if (!environment || !flavor) {
       const open = ["environment", "flavor"].every((name) => form.querySelector(`input[name="${name}"]:enabled`));
       summary.textContent = open ? "Choose an environment and a size." : "You cannot start anything here; the cards say why.";
@@ -70,7 +75,9 @@
     ].filter(Boolean).join(" ");
   }
 
-  function show({ flavors, environments, datasets }) {
+  function show({ flavors, environments, datasets, closed }) {
+    document.getElementById("allot-closed").hidden = !closed;
+    document.getElementById("allot-closed-why").textContent = closed || "";
     for (const one of environments) {
       const input = form.querySelector(`input[name="environment"][value="${CSS.escape(one.id)}"]`);
       if (!input) continue;
