@@ -13,6 +13,7 @@ from allotment_hub.broker.middleware import AccessLog, BoundedBody, SecurityHead
 from allotment_hub.broker.routes import (
     choices,
     data,
+    disk,
     fleet,
     health,
     homes,
@@ -45,7 +46,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved):
+    for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved, disk):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)

@@ -12,10 +12,12 @@ from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
+from allotment_hub.broker.disk_parts import Room
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.datasets import Datasets
+from allotment_hub.broker.services.disk import Disk
 from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.homes import Homes
@@ -28,6 +30,7 @@ from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
+from allotment_hub.broker.services.scratch import Scratch
 from allotment_hub.broker.store.connect import sqlite_url
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
@@ -51,6 +54,8 @@ class Broker:
     notices: Notices
     last_calls: LastCalls
     homes: Homes
+    disk: Disk
+    scratch: Scratch | None
     saved: Saved
     changes: Changes
     reconciler: Reconciler
@@ -96,6 +101,7 @@ def build_broker(
     on_step: Callable[[str], None] = lambda _step: None,
     settle_s: float = 2.0,
     gauge: HomeGauge | None = None,
+    room: Room | None = None,
 ) -> Broker:
     """A broker for one node. `engines` by name; runtime.json says which one runs the sessions.
     `gauge` measures homes; None: they are unknown."""
@@ -111,9 +117,11 @@ def build_broker(
         clock=clock,
         on_step=on_step,
         gauge=gauge,
+        room=room,
     )
     parts.store.listen(parts.listener())
     parts.store.listen(parts.data.listen)
+    parts.store.listen(parts.room_parts.listen)
     return _broker(parts, settle_s)
 
 
@@ -128,6 +136,8 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         notices=parts.notices,
         last_calls=parts.last_calls,
         homes=parts.homes,
+        disk=parts.room_parts.disk,
+        scratch=parts.room_parts.scratch,
         saved=parts.saved,
         changes=parts.changes,
         reconciler=parts.reconciler(),
@@ -135,7 +145,7 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         jobs=parts.jobs,
         store=parts.store,
         load=_loader(parts),
-        loops=(parts.homes.run,),
+        loops=(parts.homes.run, *parts.room_parts.loops),
     )
 
 

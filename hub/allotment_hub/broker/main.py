@@ -23,6 +23,7 @@ from allotment_hub.broker import logs
 from allotment_hub.broker.app import create_app
 from allotment_hub.broker.auth import Auth
 from allotment_hub.broker.browser_sessions import BrowserSessions, SignInSeal
+from allotment_hub.broker.disk_parts import Room
 from allotment_hub.broker.factory import build_broker
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.routes.context import PREFIX, Context
@@ -75,16 +76,18 @@ def steady() -> datetime:
 async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -> int:
     """Serve until a signal. Health answers at once; everything else after the first reconcile."""
     hub = HubClient(api_url=settings.runtime.hub_api_url, token=settings.service_token)
+    agent = UnixAgent(socket_path=Path(settings.runtime.agent_socket))
     broker = build_broker(
         site=settings.site,
         catalog=settings.catalog,
         runtime=settings.runtime,
         paths=settings.paths,
-        agent=UnixAgent(socket_path=Path(settings.runtime.agent_socket)),
+        agent=agent,
         engines=engines_for(settings),
         hub=hub,
         clock=clock,
         gauge=gauge_for(settings),
+        room=room_for(settings, agent),
     )
     context = build_context(settings, broker=broker, hub=hub, clock=steady)
     server = Server(create_app(context), streams=context.streams)
@@ -144,6 +147,29 @@ def gauge_for(settings: Settings) -> HomeGauge:
     return LocalHomeGauge(homes=settings.paths.homes, limit_s=MEASURE_LIMIT_S)
 
 
+def room_for(settings: Settings, agent: UnixAgent) -> Room:
+    """What minds this machine's disks and folders."""
+    if settings.runtime.engine != "docker":
+        return Room(folders=agent)
+    from allotment_spawner.engines.docker import DockerEngine  # noqa: PLC0415 - 0.3 s of imports
+    from allotment_spawner.engines.docker_scratch import DockerEmptier  # noqa: PLC0415
+
+    installation, socket_url = settings.runtime.installation, settings.site.docker.socket
+    engine = DockerEngine(installation=installation, base_url=socket_url)
+    emptier = None
+    if not _by_root(Path(settings.runtime.agent_socket)):
+        emptier = DockerEmptier(installation=installation, base_url=socket_url)
+    return Room(folders=agent, emptier=emptier, storage=engine.data_root)
+
+
+def _by_root(socket_path: Path) -> bool:
+    """Whether root's agent serves there; False also while none does: then a helper does what it can."""
+    try:
+        return socket_path.stat().st_uid == 0
+    except OSError:
+        return False
+
+
 def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: Clock) -> Context:
     """What the routes need, not ready yet."""
     auth = Auth(
@@ -162,6 +188,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         notices=broker.notices,
         last_calls=broker.last_calls,
         homes=broker.homes,
+        disk=broker.disk,
         saved=broker.saved,
         changes=broker.changes,
         hub=hub,

@@ -16,6 +16,7 @@ from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.data_parts import DataParts
+from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.problems import problem_of
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
@@ -76,6 +77,7 @@ class Parts:
     clock: Callable[[], datetime]
     on_step: Callable[[str], None]
     gauge: HomeGauge | None = None
+    room: Room | None = None
     book: Book = field(default_factory=Book)
     jobs: Jobs = field(default_factory=Jobs)
     signals: Signals = field(default_factory=Signals)
@@ -147,7 +149,9 @@ class Parts:
     @cached_property
     def extras(self) -> Extras:
         """What sessions get besides a device, in the order in which it is checked."""
-        return Extras((ImagePart(environments=self.environments), self.data.mounts, self.data.datasets))
+        image = ImagePart(environments=self.environments)
+        data = (self.data.mounts, self.data.datasets)
+        return Extras((*self.room_parts.first, image, *data, *self.room_parts.last))
 
     @cached_property
     def saved(self) -> Saved:
@@ -256,6 +260,24 @@ class Parts:
         )
 
     @cached_property
+    def room_parts(self) -> DiskParts:
+        return DiskParts(
+            site=self.site,
+            runtime=self.runtime,
+            paths=self.paths,
+            room=self.room,
+            store=self.store,
+            book=self.book,
+            observations=self.seen,
+            jobs=self.jobs,
+            notices=self.notices,
+            signals=self.signals,
+            changes=self.changes,
+            kick=self._kick,
+            clock=self.clock,
+        )
+
+    @cached_property
     def data(self) -> DataParts:
         return DataParts(
             site=self.site,
@@ -277,6 +299,10 @@ class Parts:
             self.changes.bump()
             self.bell.ring()
             self.scheduler.kick()
+
+    def _kick(self) -> asyncio.Future[None]:
+        """For the scheduler's own parts, which are made before it."""
+        return self.scheduler.kick()
 
     def listener(self) -> _Listener:
         return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
@@ -302,6 +328,7 @@ class Parts:
             problem=_problem,
             clock=self.clock,
             settle_s=settle_s,
+            being_made=self.room_parts.being_made,
         )
 
     def fleet(self) -> Fleet:
@@ -319,6 +346,7 @@ class Parts:
             observations=self.seen,
             history=self.history,
             upkeep=self.upkeep,
+            no_room=self.room_parts.disk.reason,
         )
 
     def explainer(self) -> Explainer:

@@ -75,6 +75,9 @@ class Quota(Protocol):
     def remove(self, folder: Path) -> bool:
         """Forget the limit; True when the folder is gone whole, False when its content must be wiped."""
 
+    def tidy(self) -> None:
+        """Forget what the file system still keeps of folders that are gone."""
+
 
 class FolderVerbs(Protocol):
     """The verbs as the agent serves them. Each raises `AgentUnavailable` when nobody answers or a root

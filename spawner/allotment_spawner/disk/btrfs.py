@@ -117,8 +117,10 @@ class BtrfsQuota:
             return False  # other subvolumes inside: wiped one by one
         return True
 
-    def sweep(self) -> None:
-        """Forget groups of subvolumes that are gone; the kernel lets go of them some time after."""
+    def tidy(self) -> None:
+        """Groups of subvolumes that are gone; the kernel lets go of them some time after."""
+        if not self._simple:
+            return  # the kernel removes the groups of level 0 itself, or keeps them without harm
         said = self._run(["btrfs", "qgroup", "show", "--raw", self._mount])
         alive = {line.split()[0] for line in said.splitlines() if line.startswith("0/")}
         for line in said.splitlines():

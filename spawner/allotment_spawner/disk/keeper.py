@@ -133,6 +133,7 @@ class FolderKeeper:
                     left += sum(not _wiped(trash, name, between) for name in names_in(trash))
                 finally:
                     os.close(trash)
+                quota_for(base.path, ids=self._ids, run=self._run).tidy()
         return left
 
     def usage(self, root: RootName, name: str) -> Usage | None:

@@ -27,3 +27,6 @@ class NoQuota:
 
     def remove(self, folder: Path) -> bool:
         return False
+
+    def tidy(self) -> None:
+        return None

@@ -64,6 +64,9 @@ class XfsQuota:
             self._ids.forget(folder)
         return False
 
+    def tidy(self) -> None:
+        return None
+
     def _ask(self, command: str) -> str:
         return self._run(["xfs_quota", "-x", "-c", command, self._mount.point])
 

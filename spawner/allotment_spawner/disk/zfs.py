@@ -73,6 +73,9 @@ class ZfsQuota:
             self._ids.forget(folder)
         return False
 
+    def tidy(self) -> None:
+        return None
+
     def _set(self, project: int, limit_bytes: int | None) -> None:
         value = "none" if limit_bytes is None else str(limit_bytes)
         self._run(["zfs", "set", f"projectquota@{project}={value}", self._dataset])

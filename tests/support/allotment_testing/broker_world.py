@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
+from allotment_hub.broker.disk_parts import Room
 from allotment_hub.broker.factory import Broker, build_broker
 from allotment_hub.catalog import Catalog, EnvironmentRule, Flavor, GpuWant
 from allotment_hub.paths import Paths
@@ -62,6 +63,7 @@ class BrokerWorld:
         self.clock = ManualClock()
         self.hub = MemoryHub()
         self.settle_s = 2.0
+        self.room: Room | None = None
         self.started: dict[int, str] = {}
         """Process -> the lease whose workload it is."""
         self.engine = MemoryEngine(installation=INSTALLATION, name=engine)
@@ -112,6 +114,7 @@ class BrokerWorld:
             clock=self.clock,
             on_step=on_step,
             settle_s=self.settle_s,
+            room=self.room,
         )
 
     @asynccontextmanager

@@ -15,6 +15,7 @@ from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE
 from allotment_hub.broker.services.datasets import DatasetsApi
+from allotment_hub.broker.services.disk import DiskApi
 from allotment_hub.broker.services.facade import (
     ChangesApi,
     ExplainerApi,
@@ -65,6 +66,7 @@ class Context:
     notices: NoticesApi
     last_calls: LastCallsApi
     homes: HomesApi
+    disk: DiskApi
     saved: SavedApi
     changes: ChangesApi
     hub: HubClient

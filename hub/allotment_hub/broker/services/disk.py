@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from allotment_spawner.core.errors import DiskFull, Refusal
 from allotment_spawner.disk.base import RootState
@@ -19,7 +19,7 @@ from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.extras import Ask
 from allotment_hub.broker.store.records import Lease
 
-__all__ = ["Disk", "DiskView", "Place", "PlaceView", "Places"]
+__all__ = ["Disk", "DiskApi", "DiskView", "Place", "PlaceView", "Places"]
 
 _log = logging.getLogger(__name__)
 _GIB: Final = 2**30
@@ -67,6 +67,14 @@ class DiskView(BaseModel):
     quota_note: str | None = None
     leftovers: int | None = None
     """Scratch folders of ended sessions that are not wiped yet."""
+
+
+class DiskApi(Protocol):
+    async def view(self) -> DiskView:
+        """For operators; looks now."""
+
+    def reason(self) -> str | None:
+        """Why nothing new is started, as of the last look; None when there is room."""
 
 
 class Disk:

@@ -22,6 +22,7 @@ from allotment_spawner.wire import (
 )
 
 from allotment_hub.broker.services.datasets import DatasetsApi
+from allotment_hub.broker.services.disk import DiskApi
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.notices import Event, Words
@@ -164,6 +165,9 @@ class Broker(Protocol):
 
     @property
     def homes(self) -> HomesApi: ...
+
+    @property
+    def disk(self) -> DiskApi: ...
 
     @property
     def saved(self) -> SavedApi: ...

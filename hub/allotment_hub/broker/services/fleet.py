@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from allotment_spawner.core.allocator import capacity
 from allotment_spawner.core.geometry import geometry_of
 from allotment_spawner.core.inventory import Gpu
@@ -49,7 +51,9 @@ class Fleet:
         observations: Observations,
         history: History,
         upkeep: Upkeep,
+        no_room: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`no_room`: why nothing new is started, whatever the size."""
         self._site = site
         self._catalog = catalog
         self._environments = environments
@@ -58,6 +62,7 @@ class Fleet:
         self._seen = observations
         self._history = history
         self._upkeep = upkeep
+        self._no_room = no_room
 
     async def flavors(self, user: str) -> list[FlavorView]:
         groups = await self._admission.groups_of(user)
@@ -68,7 +73,7 @@ class Fleet:
 
     def _flavor(self, user: str, flavor_id: str, flavor: Flavor, groups: frozenset[str]) -> FlavorView:
         request = request_of(flavor_id, flavor, self._site.pools, groups=groups)
-        reason = self._admission.why_not(user, flavor_id, groups)
+        reason = self._admission.why_not(user, flavor_id, groups) or self._no_room()
         free: int | None = None
         total: int | None = None
         if request is not None and self._situation.known:

@@ -82,9 +82,12 @@ class Leases:
         problem: Callable[[Refusal], dict[str, Any]],
         clock: Callable[[], datetime],
         settle_s: float,
+        being_made: Callable[[Lease], bool] = lambda _lease: False,
     ) -> None:
-        """`settle_s`: how long a request waits for its grant before it answers `queued`."""
+        """`settle_s`: how long a request waits for its grant before it answers `queued`; `being_made`: what
+        a lease lacks is there in a moment."""
         self._settle_s = settle_s
+        self._being_made = being_made
         self._policies = policies
         self._catalog = catalog
         self._store = store
@@ -141,11 +144,14 @@ class Leases:
             try:
                 async with asyncio.timeout(self._settle_s):
                     await self._scheduler.kick()
-                    while (lease := self._book.get(lease_id)) is not None and lease.reserved:
+                    while (lease := self._book.get(lease_id)) is not None and self._soon(lease):
                         news.clear()
                         await news.wait()
             except TimeoutError:
                 return
+
+    def _soon(self, lease: Lease) -> bool:
+        return lease.reserved or self._being_made(lease)
 
     async def watch(self, *, lease_id: str, attempt: str | None) -> AsyncIterator[LeaseEvent]:
         lease = await self._find(lease_id)

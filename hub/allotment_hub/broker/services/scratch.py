@@ -78,6 +78,7 @@ class Scratch:
         self._kick = kick
         self._clock = clock
         self._made: dict[str, Folder] = {}
+        self._making: set[str] = set()
         self._failing: dict[str, datetime] = {}
         """Lease -> since when its folder cannot be made."""
         self._without: dict[str, str] = {}
@@ -91,8 +92,12 @@ class Scratch:
     def ready(self, lease: Lease) -> bool:
         if lease.id in self._made or lease.id in self._without:
             return True
-        self._jobs.start(f"scratch-{lease.id}", lambda: self._make(lease))
+        if self._jobs.start(f"scratch-{lease.id}", lambda: self._make(lease)):
+            self._making.add(lease.id)
         return False
+
+    def being_made(self, lease: Lease) -> bool:
+        return lease.id in self._making
 
     def problem(self, lease: Lease) -> Refusal | None:
         return None
@@ -106,6 +111,19 @@ class Scratch:
 
     async def _make(self, lease: Lease) -> None:
         try:
+            made = await self._try(lease)
+            if made and self._book.get(lease.id) is None:
+                await self._wipe(lease)  # it ended meanwhile
+            elif made:
+                await self._kick()
+        finally:
+            self._making.discard(lease.id)
+            # whoever waits for a quick grant goes on, granted or not
+            self._signals.touch([lease.id])
+
+    async def _try(self, lease: Lease) -> bool:
+        """Whether the start can go on, with a folder or without."""
+        try:
             owner = await asyncio.to_thread(self._owner_of, lease.user)
             folder = await self._folders.make_folder(
                 "scratch", lease.id, uid=owner.uid, gid=owner.gid, mode=0o700, limit_bytes=self._size
@@ -113,15 +131,10 @@ class Scratch:
         except Refusal as refusal:
             if not self._gives_up(lease, refusal):
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._kick)
-                return
+                return False
         else:
             self._made[lease.id] = folder
-        if self._book.get(lease.id) is None:
-            await self._wipe(lease)  # it ended meanwhile
-            return
-        await self._kick()
-        # also when it was not granted: whoever waits for a quick grant goes on now
-        self._signals.touch([lease.id])
+        return True
 
     def _gives_up(self, lease: Lease, refusal: Refusal) -> bool:
         """A session without scratch is better than none; nothing is said to be there that is not."""
