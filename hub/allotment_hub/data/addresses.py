@@ -16,9 +16,16 @@ __all__ = ["SOURCE_LENGTH", "Source", "is_public", "parse_allowed", "parse_sourc
 
 SOURCE_LENGTH = 2000
 _SIXTO4 = ipaddress.ip_network("2002::/16")
-_TEREDO = ipaddress.ip_network("2001::/32")
-_NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
-_COMPATIBLE = ipaddress.ip_network("::/96")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_SPECIAL = tuple(
+    ipaddress.ip_network(net)
+    for net in (
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
+        "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
+        "::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8"
+    ).split()
+)
+"""IANA's special-purpose addresses. Python's own tables differ from one patch release to the next."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -58,17 +65,7 @@ def _public(found: Address) -> bool:
         inner = _embedded(found)
         if inner is not None:
             return _public(inner)
-        if found in _TEREDO or found in _COMPATIBLE or found.is_site_local:
-            return False
-    return (
-        found.is_global
-        and not found.is_multicast
-        and not found.is_reserved
-        and not found.is_unspecified
-        and not found.is_loopback
-        and not found.is_link_local
-        and not found.is_private
-    )
+    return not any(found in net for net in _SPECIAL if net.version == found.version)
 
 
 def _embedded(found: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
@@ -76,7 +73,7 @@ def _embedded(found: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
         return found.ipv4_mapped
     if found in _SIXTO4:
         return ipaddress.IPv4Address(int(found) >> 80 & 0xFFFFFFFF)
-    if any(found in net for net in _NAT64):
+    if found in _NAT64:
         return ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
     return None
 
