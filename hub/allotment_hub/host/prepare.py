@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from allotment_spawner.disk.roots import split_template
+
 from allotment_hub.catalog import Catalog
 from allotment_hub.host.checkout import CHECKOUT, code_stamp, version
 from allotment_hub.host.docker_host import DockerHost
@@ -66,6 +68,8 @@ def make_plan(
     script = ensure_proxy(CHECKOUT / "deploy" / "proxy", node, say)
     settings = _settings(options, paths=paths, engine=engine, node=node.node, script=script)
     settings = _with_user(settings, site=site, user=user, docker=engine.engine == "docker")
+    if engine.engine == "docker":
+        settings = _with_folders(settings, site=site, paths=paths, installation=installation)
     runtime = _runtime(
         options,
         paths=paths,
@@ -113,6 +117,13 @@ def _with_user(settings: HostSettings, *, site: Site, user: str | None, docker: 
     check_account(account, reads=[Path(name) for name in reads])
     group = socket_group(site.docker.socket, account) if docker else None
     return replace(settings, user=user, docker_group=group)
+
+
+def _with_folders(settings: HostSettings, *, site: Site, paths: Paths, installation: str) -> HostSettings:
+    """What the agent is told: it works nowhere else, whoever asks."""
+    home = site.docker.home
+    homes = None if home == "volume" else str(split_template(home, home)[0])
+    return replace(settings, scratch=str(paths.scratch(site.scratch.path, installation)), homes=homes)
 
 
 def _rights(settings: HostSettings) -> list[str]:

@@ -31,6 +31,9 @@ class HostSettings:
     """Whose processes proxy, broker and hub are; None: those of whoever starts them."""
     docker_group: int | None = None
     """The group that lets this user reach Docker."""
+    scratch: str | None = None
+    homes: str | None = None
+    """Where the agent may make folders of sessions and of people; None: it makes none."""
 
     @property
     def local_url(self) -> str:

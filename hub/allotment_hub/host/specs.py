@@ -18,7 +18,7 @@ from allotment_hub.host.unix_account import RunAs, UnixAccount, ordinary
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 
-__all__ = ["SERVICES", "ServiceSpec", "account_env", "base_env", "needs_root", "service_specs"]
+__all__ = ["SERVICES", "ServiceSpec", "account_env", "base_env", "folder_argv", "needs_root", "service_specs"]
 
 SERVICES = ("proxy", "agent", "broker", "hub")
 """In the order in which they start; they stop in the other direction."""
@@ -61,7 +61,11 @@ def service_specs(
             {**plain, "CONFIGPROXY_AUTH_TOKEN": secrets["proxy"]},
             http_probe(f"{runtime.proxy_api_url}/api/routes", token=secrets["proxy"]),
         ),
-        "agent": (agent_argv(paths, runtime, account), base, socket_probe(paths.agent_socket)),
+        "agent": (
+            (*agent_argv(paths, runtime, account), *folder_argv(settings)),
+            base,
+            socket_probe(paths.agent_socket),
+        ),
         "broker": (broker_argv(paths), plain, http_probe(broker, key="ready")),
         "hub": (
             (sys.executable, "-m", "jupyterhub", "-f", str(CONFIG_FILE)),
@@ -147,6 +151,12 @@ def agent_argv(paths: Paths, runtime: Runtime, account: UnixAccount | None = Non
     if account is not None:
         argv += ["--group", account.group]
     return tuple(argv)
+
+
+def folder_argv(settings: HostSettings) -> tuple[str, ...]:
+    """Where the agent may make folders."""
+    known = (("scratch", settings.scratch), ("homes", settings.homes))
+    return tuple(word for name, path in known if path for word in ("--folders", f"{name}={path}"))
 
 
 def base_env(env: Mapping[str, str]) -> dict[str, str]:
