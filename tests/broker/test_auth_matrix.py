@@ -32,6 +32,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET flavors?user=ann":    row("401 401 401 403 403 200 200 403 403 403 200 200"),
     "GET environments":        row("401 401 401 403 403 200 200 200 200 200 403 403"),
     "GET environments?user=ann": row("401 401 401 403 403 200 200 403 403 403 200 200"),
+    "GET starts":              row("401 401 401 403 200 200 200 200 200 200 200 200"),
     "GET leases":              row("401 401 401 403 403 200 200 200 200 200 200 200"),
     "GET leases?user=ann":     row("401 401 401 403 403 200 200 403 200 200 200 200"),
     "GET leases/LEASE":        row("401 401 401 403 404 200 200 404 200 200 200 200"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from allotment_spawner.wire import EnvironmentView, FlavorView
+from allotment_spawner.wire import EnvironmentView, FlavorView, StartsView
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
@@ -41,6 +41,13 @@ async def flavors(context: Ctx, caller: KnownCaller, user: UserQuery = None) -> 
 @router.get("/environments")
 async def environments(context: Ctx, caller: KnownCaller, user: UserQuery = None) -> list[EnvironmentView]:
     return await context.fleet.environments(whose(caller, user))
+
+
+@router.get("/starts")
+async def starts(context: Ctx, caller: KnownCaller) -> StartsView:
+    """Whether anything new is started now at all, and why not."""
+    reason = context.disk.reason()
+    return StartsView(ok=reason is None, reason=reason)
 
 
 @router.get("/me")
