@@ -73,3 +73,15 @@ def test_the_server_does_without_the_hubs_database_layer(bed: ImageBed, served: 
     script += "print([one for one in ('jupyterhub.orm', 'alembic', 'lark') if one in sys.modules])"
     code, text = bed.inside(served, "python3", "-I", "-c", script)
     assert (code, text.strip()) == (0, "[]")
+
+
+def test_a_tour_lies_in_a_new_home(bed: ImageBed, served: str) -> None:
+    code, text = bed.inside(served, "ls", "-l", "/home/jovyan/welcome-minimal.ipynb")
+    assert code == 0
+    assert " jovyan " in text
+
+
+def test_a_home_that_cannot_be_written_still_opens(bed: ImageBed) -> None:
+    ref = bed.start("locked", ["sh", "-c", "chmod 0500 ~; exec " + " ".join(SERVE)])
+    bed.answers(ref)
+    assert "The tour was not laid into the home" in bed.client.logs(ref).decode()

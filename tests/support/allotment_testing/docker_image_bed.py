@@ -56,7 +56,10 @@ class KnowsTwoTokens(http.server.BaseHTTPRequestHandler):
 class ImageBed:
     """Starts containers of `image` as sessions of ada and talks to their servers."""
 
-    def __init__(self, client: Any, maker: DockerMaker, bridge: Bridge, hub: str) -> None:
+    def __init__(
+        self, environment: str, *, client: Any, maker: DockerMaker, bridge: Bridge, hub: str
+    ) -> None:
+        self.environment = environment
         self.client, self.maker, self.bridge, self.hub = client, maker, bridge, hub
 
     def start(self, lease: str, argv: Sequence[str], **variables: str) -> str:
@@ -143,7 +146,8 @@ def image_bed(daemon: DockerDaemon, environment: str) -> Iterator[ImageBed]:
             thread = threading.Thread(target=hub.serve_forever)
             thread.start()
             try:
-                yield ImageBed(client, maker, bridge, f"http://{bridge.gateway}:{hub.server_port}/hub/api")
+                url = f"http://{bridge.gateway}:{hub.server_port}/hub/api"
+                yield ImageBed(environment, client=client, maker=maker, bridge=bridge, hub=url)
             finally:
                 maker.clean()
                 hub.shutdown()

@@ -45,6 +45,18 @@ def prepare_home():
         sys.stderr.write(f"The home could not be looked at: {error}\n")
 
 
+def offer_tour():
+    """The image's tour, once a home; a home that takes none is no reason to keep anybody waiting."""
+    try:
+        from pathlib import Path  # noqa: PLC0415
+
+        from allotment import welcome  # noqa: PLC0415
+
+        welcome.offer_tour(Path.home())
+    except Exception as error:  # noqa: BLE001 - the server starts whatever lies in a home
+        sys.stderr.write(f"The tour was not laid into the home: {error}\n")
+
+
 def check_packages():
     """Look in the background whether what the person installed goes with this image; never in the way."""
     try:
@@ -58,6 +70,7 @@ def check_packages():
 if __name__ == "__main__":
     gc.disable()
     prepare_home()
+    offer_tour()
     check_packages()
     try:
         main = load()
