@@ -22,7 +22,12 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """Layers of one group run side by side: on two cores, each waits for most of its time."""
 
 LAYERS = tuple(layer for group in GROUPS for layer in group)
-BENCHES = {"bench-allocator": "allocator.py", "bench-broker": "broker.py", "bench-spawn": "spawn.py"}
+BENCHES = {
+    "bench-allocator": "allocator.py",
+    "bench-broker": "broker.py",
+    "bench-images": "images.py",
+    "bench-spawn": "spawn.py",
+}
 LIMIT_S = 3600.0
 """A layer that runs longer is stopped and counts as failed."""
 

@@ -45,6 +45,7 @@ NEEDS: dict[str, frozenset[str]] = {
     "recovery": _DOCKER | {"procps"},
     "e2e": _DOCKER | {"chromium"},
     "bench-spawn": _DOCKER,
+    "bench-images": _DOCKER,
 }
 
 

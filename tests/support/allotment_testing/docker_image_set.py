@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["ENVIRONMENTS", "notebooks_of"]
+__all__ = ["ALL", "ENVIRONMENTS", "notebooks_of"]
 
 IMAGES = Path(__file__).resolve().parents[3] / "images"
 _FEW = ("minimal", "scipy", "pytorch")
-_ALL = (*_FEW, "pytorch-devel", "tensorflow", "jax")
+ALL = (*_FEW, "pytorch-devel", "tensorflow", "jax")
 
-ENVIRONMENTS = _ALL if os.environ.get("ALLOTMENT_KILL_MATRIX") == "full" else _FEW
+ENVIRONMENTS = ALL if os.environ.get("ALLOTMENT_KILL_MATRIX") == "full" else _FEW
 """Building all of them takes a quarter of an hour and 10 GB: ./tests/run full does."""
 
 
