@@ -12,6 +12,7 @@ from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import ReadTimeout, RequestException
 
 from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.attached import STDERR, attached, frames
 from allotment_spawner.launch.container import HomeMount, Owner
 from allotment_spawner.launch.helper import (
     LABEL_HELPER,
@@ -25,6 +26,7 @@ __all__ = ["Helpers", "remove_helpers"]
 
 LABEL_PACKAGES: Final = "org.allotment.packages"
 _LINES: Final = 60
+_ERRORS_BYTES: Final = 8000
 
 
 class Helpers:
@@ -105,14 +107,14 @@ class Helpers:
             self._client(limit_s) as client,
             self._made(client, work, user, argv, owner, mounts, keep_output=False) as name,
         ):
-            pieces = client.attach(name, stdout=True, stderr=True, stream=True, demux=True)
-            client.start(name)
             err = b""
-            for out, said in pieces:
-                if out:
-                    take(out)
-                if said:
-                    err = (err + said)[-8000:]
+            with attached(client, name) as stream:
+                client.start(name)
+                for kind, piece in frames(stream):
+                    if kind == STDERR:
+                        err = (err + piece)[-_ERRORS_BYTES:]
+                    else:
+                        take(piece)
             code = int(client.wait(name, timeout=limit_s)["StatusCode"])
             return Finished(code, "", err.decode(errors="replace"))
 
@@ -153,7 +155,7 @@ class Helpers:
             raise _silent(error) from error
         try:
             yield client
-        except (DockerException, RequestException, OSError) as error:
+        except (DockerException, RequestException, OSError, EOFError) as error:
             raise _silent(error) from error
         finally:
             client.close()
