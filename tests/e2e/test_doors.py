@@ -106,6 +106,16 @@ def test_a_git_link_signs_in_asks_and_brings_the_files(
     end(installation, "")
 
 
+def test_the_form_gets_all_its_parts_from_the_broker(browser: Browser, installation: Installation) -> None:
+    there = installation.connection
+    context = signed_in(browser, installation, there.user, there.user_password)
+    choices = context.request.get(f"{there.hub_url}/hub/allotment/choices").json()
+    known = {name: choices[name] is not None for name in ("home", "mounts", "datasets")}
+    assert known == {"home": True, "mounts": True, "datasets": True}
+    assert choices["home"]["user"] == there.user
+    context.close()
+
+
 @pytest.mark.parametrize(
     ("app", "seen"), [("notebook", ".jp-FileBrowser, .jp-DirListing"), ("terminal", ".jp-Terminal, .xterm")]
 )
