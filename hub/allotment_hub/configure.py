@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from allotment_spawner.spawners import handlers as spawner_handlers
+from allotment_spawner.spawners.proxy import LastCallProxy
 
 from allotment_hub.authenticators import LocalAuthenticator
 from allotment_hub.config_loading import load_configuration
@@ -81,6 +82,7 @@ def _configure_addresses(c: Any, *, site: Site, runtime: Runtime) -> None:
 
 def _configure_proxy(c: Any, *, paths: Paths, runtime: Runtime) -> None:
     """The supervisor runs the proxy; sessions and routes outlive the hub."""
+    c.JupyterHub.proxy_class = LastCallProxy
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.auth_token = read_secret(paths, "proxy")
     c.ConfigurableHTTPProxy.api_url = runtime.proxy_api_url

@@ -295,6 +295,11 @@ class GpuSpawnerMixin(Spawner):
 
     # -- stop --------------------------------------------------------------------------------------
 
+    async def last_call(self) -> None:
+        """Have open pages save what they show; called while the proxy still leads to the server."""
+        if self._session is not None:
+            await last_call(self._session, broker=self.hub_side.broker)
+
     async def stop(self, now: bool = False) -> None:
         """End and remove the workload, then the lease. Acts on a request, never on a silent check."""
         adopting, self._adopting = self._adopting, False
@@ -308,8 +313,6 @@ class GpuSpawnerMixin(Spawner):
             if adopting:
                 await self._release_unseen(side)
             return
-        if not now:
-            await last_call(session, broker=side.broker)
         try:
             if session.workload is not None:
                 await session.workload.remove(grace_s=0 if now else self.stop_grace)

@@ -33,8 +33,9 @@ function widgets(app, area) {
 async function saved(context, limitMs) {
   const late = new Promise((resolve) => setTimeout(resolve, limitMs, false));
   try {
-    return (await Promise.race([context.save().then(() => true), late])) && !context.model.dirty;
+    return await Promise.race([context.save().then(() => true), late]);
   } catch (error) {
+    console.warn(`Allotment: ${context.path} was not saved`, error);
     return false;
   }
 }
