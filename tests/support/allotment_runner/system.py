@@ -28,6 +28,7 @@ PACKAGES: dict[str, Callable[[], bool]] = {
     "docker.io": _program("dockerd"),
     "debootstrap": _program("debootstrap"),
     "docker-registry": _program("docker-registry"),
+    "btrfs-progs": _program("mkfs.btrfs"),
     "chromium": _program("chromium"),
     "iproute2": _program("ip"),
     "iptables": _program("iptables"),
