@@ -135,7 +135,7 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         datasets=parts.data.datasets,
         notices=parts.notices,
         last_calls=parts.last_calls,
-        homes=parts.homes,
+        homes=parts.home_parts.homes,
         disk=parts.room_parts.disk,
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
@@ -145,7 +145,7 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         jobs=parts.jobs,
         store=parts.store,
         load=_loader(parts),
-        loops=(parts.homes.run, *parts.room_parts.loops),
+        loops=(parts.home_parts.homes.run, *parts.room_parts.loops),
     )
 
 

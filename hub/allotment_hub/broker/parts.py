@@ -17,6 +17,7 @@ from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
+from allotment_hub.broker.home_parts import HomeParts
 from allotment_hub.broker.problems import problem_of
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
@@ -31,7 +32,6 @@ from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
-from allotment_hub.broker.services.homes import Homes
 from allotment_hub.broker.services.hub_watch import HubWatch
 from allotment_hub.broker.services.image_book import ImageBook
 from allotment_hub.broker.services.image_part import ImagePart
@@ -151,7 +151,7 @@ class Parts:
         """What sessions get besides a device, in the order in which it is checked."""
         image = ImagePart(environments=self.environments)
         data = (self.data.mounts, self.data.datasets)
-        return Extras((*self.room_parts.first, image, *data, *self.room_parts.last))
+        return Extras((*self.room_parts.first, image, *data, *self.home_parts.extra, *self.room_parts.last))
 
     @cached_property
     def saved(self) -> Saved:
@@ -254,9 +254,15 @@ class Parts:
         )
 
     @cached_property
-    def homes(self) -> Homes:
-        return Homes(
-            settings=self.site.homes, store=self.store, book=self.book, gauge=self.gauge, clock=self.clock
+    def home_parts(self) -> HomeParts:
+        return HomeParts(
+            site=self.site,
+            runtime=self.runtime,
+            room=self.room,
+            gauge=self.gauge,
+            store=self.store,
+            book=self.book,
+            clock=self.clock,
         )
 
     @cached_property

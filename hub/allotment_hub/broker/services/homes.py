@@ -77,6 +77,13 @@ class Homes:
         await self._store.write("home", lambda tx: put_home(tx.connection, row))
         return self._view(row)
 
+    async def limited(self, user: str, enforced: bool) -> None:
+        """Note whether the file system itself refuses more than the limit."""
+        row = await self._row(user)
+        if row.enforced != enforced:
+            noted = replace(row, enforced=enforced, limit_bytes=self._limit_bytes)
+            await self._store.write("home", lambda tx: put_home(tx.connection, noted))
+
     async def run(self) -> None:
         """Measure homes in use, one after the other, until cancelled."""
         while True:
