@@ -92,6 +92,8 @@ class DatasetFetching:
             await self._write("dataset.want", name, state=FETCHING, problem=None)
             async with self._slots:
                 manifest = await self._run(row)
+            # what came faster than it was followed: the others leave now
+            await self.make_room(name, 0, has=manifest.size_bytes)
             async with self._moving:
                 await asyncio.to_thread(self._cache.adopt, self._shelf.key(row))
             self._on_step("dataset.adopted")
@@ -123,6 +125,11 @@ class DatasetFetching:
     async def _fail(self, row: Dataset, why: Refusal) -> None:
         _log.warning("dataset not fetched", extra={"dataset": row.name, "why": why.sentence})
         if self._same(row):
+            if isinstance(why, DiskFull):
+                # what came so far only fills the disk further
+                async with self._moving:
+                    await asyncio.to_thread(self._cache.drop_work, self._shelf.key(row))
+                await self._empty()
             problem = {"code": why.code, "sentence": why.sentence, "next_step": why.next_step}
             self._shelf.change(row.name, state=FAILED, problem=problem)
             await self._write("dataset.failed", row.name, state=FAILED, problem=problem)
