@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from allotment_spawner.core.errors import Refusal
-from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
@@ -18,6 +17,7 @@ from allotment_spawner.gpu.client import Agent
 from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.home_parts import HomeParts
+from allotment_hub.broker.listener import Listener
 from allotment_hub.broker.problems import problem_of
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
@@ -50,7 +50,6 @@ from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.services.stopping import Stopping
 from allotment_hub.broker.services.upkeep import Upkeep
 from allotment_hub.broker.services.waiters import Waiters
-from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
 from allotment_hub.paths import Paths
@@ -58,8 +57,6 @@ from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
 __all__ = ["Parts"]
-
-_PLACES_S = 0.2
 
 
 @dataclass
@@ -87,7 +84,8 @@ class Parts:
 
     @cached_property
     def store(self) -> Store:
-        return Store(url=self.url, on_step=self.on_step)
+        kept_back = 0 if self.room is None else self.room.ballast_bytes
+        return Store(url=self.url, on_step=self.on_step, ballast_bytes=kept_back)
 
     @cached_property
     def waiters(self) -> Waiters:
@@ -310,8 +308,8 @@ class Parts:
         """For the scheduler's own parts, which are made before it."""
         return self.scheduler.kick()
 
-    def listener(self) -> _Listener:
-        return _Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
+    def listener(self) -> Listener:
+        return Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
 
     def leases(self, settle_s: float) -> Leases:
         return Leases(
@@ -394,39 +392,3 @@ class Parts:
 
 def _problem(refusal: Refusal) -> dict[str, Any]:
     return problem_of(refusal).model_dump(mode="json")
-
-
-class _Listener:
-    """After each commit: the book first, then everybody who waits for news."""
-
-    def __init__(
-        self,
-        book: Book,
-        signals: Signals,
-        changes: Changes,
-        bell: Bell,
-        scheduler: Scheduler,
-    ) -> None:
-        self._book = book
-        self._signals = signals
-        self._changes = changes
-        self._bell = bell
-        self._scheduler = scheduler
-        self._places_pending = False
-
-    def __call__(self, changed: Sequence[Lease]) -> None:
-        self._book.apply(changed)
-        self._signals.touch([lease.id for lease in changed])
-        self._changes.bump()
-        if any(lease.state is LeaseState.ENDING for lease in changed):
-            self._bell.ring()
-        if any(lease.state in (LeaseState.ENDED, LeaseState.QUEUED) for lease in changed):
-            self._scheduler.kick()
-        if not self._places_pending:
-            # one change moves everybody's place: many changes together tell everybody once
-            self._places_pending = True
-            asyncio.get_running_loop().call_later(_PLACES_S, self._tell_places)
-
-    def _tell_places(self) -> None:
-        self._places_pending = False
-        self._signals.touch(self._book.queued_ids())

@@ -70,6 +70,22 @@ def helper_container(
     the CPU, so that a home of a million files is nobody else's trouble. `keep_output` False: what it
     prints is only streamed, as an archive is.
     """
+    host = _host(owner, mounts, keep_output=keep_output)
+    create = {
+        "image": image,
+        "name": name,
+        "entrypoint": [],
+        "command": list(argv),
+        "user": f"{owner.uid}:{owner.gid}",
+        "labels": {LABEL_HELPER: installation},
+        "environment": {"LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
+        "healthcheck": {"test": ["NONE"]},
+        "working_dir": "/",
+    }
+    return create, host
+
+
+def _host(owner: Owner, mounts: Sequence[HelperMount], *, keep_output: bool) -> dict[str, Any]:
     log = {"type": "json-file", "config": {"max-size": "1m"}} if keep_output else {"type": "none"}
     host: dict[str, Any] = {
         "network_mode": "none",
@@ -88,18 +104,7 @@ def helper_container(
     }
     if owner.groups:
         host["group_add"] = [str(gid) for gid in owner.groups]
-    create = {
-        "image": image,
-        "name": name,
-        "entrypoint": [],
-        "command": list(argv),
-        "user": f"{owner.uid}:{owner.gid}",
-        "labels": {LABEL_HELPER: installation},
-        "environment": {"LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
-        "healthcheck": {"test": ["NONE"]},
-        "working_dir": "/",
-    }
-    return create, host
+    return host
 
 
 def _mount(one: HelperMount) -> dict[str, Any]:

@@ -203,16 +203,24 @@ async def broker_api(
         gauge=gauge,
     )
     context = build_context(settings, broker=broker, hub=client, clock=_now)
+    try:
+        async with _running(broker):
+            context.ready = True
+            yield BrokerApi(hub, agent, engine, broker, context, create_app(context))
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _running(broker: Broker) -> AsyncIterator[None]:
     await broker.start()
-    context.ready = True
     running = asyncio.ensure_future(broker.run())
     try:
-        yield BrokerApi(hub, agent, engine, broker, context, create_app(context))
+        yield
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await broker.close()
-        await client.close()
 
 
 def _now() -> datetime:
