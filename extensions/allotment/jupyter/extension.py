@@ -1,4 +1,4 @@
-"""Adds Allotment's two addresses to a notebook server that runs in a session of Allotment's."""
+"""Adds Allotment's addresses to a notebook server that runs in a session of Allotment's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from jupyter_server.utils import url_path_join
 
 from allotment import packages
 from allotment.errors import NotConfigured
-from allotment.jupyter.handlers import NoticesSocket, SessionHandler
+from allotment.jupyter.handlers import NoticesSocket, PackagesHandler, SessionHandler
 from allotment.jupyter.pages import Pages
 from allotment.jupyter.room import Room
 from allotment.jupyter.session import SessionView
 from allotment.jupyter.upstream import Upstream
+from allotment.packages.report import begin_check
 from allotment.settings import find_settings
 
 __all__ = ["load"]
@@ -30,6 +31,7 @@ def load(app: Any) -> None:
     except NotConfigured as why:
         app.log.info("Allotment: %s", why.sentence)
         return
+    begin_check()
     upstream = Upstream(settings=settings, lease=lease)
     session = SessionView(
         env=os.environ, upstream=upstream, room=Room(home=Path.home()), packages=packages.status
@@ -44,6 +46,7 @@ def load(app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, "allotment/session"), SessionHandler, {"session": session}),
+            (url_path_join(base, "allotment/packages"), PackagesHandler, {"session": session}),
             (url_path_join(base, "allotment/notices"), NoticesSocket, {"pages": pages}),
         ],
     )

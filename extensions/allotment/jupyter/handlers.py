@@ -1,4 +1,4 @@
-"""allotment/session (GET) and allotment/notices (WebSocket) of a notebook server.
+"""allotment/session (GET), allotment/packages (POST), allotment/notices (WebSocket) of a notebook server.
 
 A WebSocket and not an event stream: browsers keep at most six connections to one host, and six open pages
 of JupyterLab would leave none for anything else.
@@ -6,6 +6,7 @@ of JupyterLab would leave none for anything else.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -17,8 +18,9 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from allotment.jupyter.pages import Pages
 from allotment.jupyter.session import SessionView
+from allotment.jupyter.tidying import CHOICES, tidy
 
-__all__ = ["NoticesSocket", "SessionHandler"]
+__all__ = ["NoticesSocket", "PackagesHandler", "SessionHandler"]
 
 _MOST = 100_000
 
@@ -32,6 +34,22 @@ class SessionHandler(APIHandler):
     async def get(self) -> None:
         """What this session is; see `SessionView`."""
         self.finish(json.dumps(await self._session_view.document()))
+
+
+class PackagesHandler(APIHandler):
+    def initialize(self, *, session: SessionView) -> None:
+        super().initialize()
+        self._session_view = session
+
+    @web.authenticated
+    async def post(self) -> None:
+        """{"choice": aside or clean} for packages that do not work; answers {"sentence"}."""
+        choice = (self.get_json_body() or {}).get("choice")
+        if choice not in CHOICES:
+            raise web.HTTPError(400, "choice is one of: " + ", ".join(CHOICES))
+        sentence = await asyncio.to_thread(tidy, choice)
+        self._session_view.forget()
+        self.finish(json.dumps({"sentence": sentence}))
 
 
 class NoticesSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):

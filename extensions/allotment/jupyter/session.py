@@ -49,6 +49,10 @@ class SessionView:
                 self._made_at = self._monotonic()
             return self._made
 
+    def forget(self) -> None:
+        """Look anew at the next question."""
+        self._made = None
+
     async def _make(self) -> dict[str, Any]:
         if self._me is None:
             self._me = await self._upstream.me()

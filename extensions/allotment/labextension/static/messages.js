@@ -6,12 +6,13 @@ const SAVE_MS = 20000;
 const KEPT = 200;
 
 export class Messages {
-  constructor({ apputils, lease, save, announced }) {
+  constructor({ apputils, lease, save, announced, tidy }) {
     this._notification = apputils.Notification;
     this._dialog = apputils.showDialog;
     this._ok = apputils.Dialog.okButton;
     this._save = save;
     this._announced = announced;
+    this._tidy = tidy;
     this._key = `allotment-lab:seen:${lease}`;
     this._shown = new Map(); // notice id -> notification id
     this._stops = new Map(); // notice id -> when the session ends
@@ -32,10 +33,21 @@ export class Messages {
 
   // What the home and its packages have to say; each sentence once in the life of a page.
   room(session) {
-    const said = [session.home && session.home.warning, broken(session.packages)];
-    for (const sentence of said.filter((one) => one && !this._said.has(one))) {
+    this._warn(session.home && session.home.warning, []);
+    const packages = session.packages || {};
+    if (packages.state === 'broken') {
+      const offered = (packages.choices || []).map((choice) => ({
+        label: choice.title,
+        callback: async () => this._tell(await this._tidy(choice.id), 'info'),
+      }));
+      this._warn([packages.sentence, packages.next_step].filter(Boolean).join(' '), offered);
+    }
+  }
+
+  _warn(sentence, actions) {
+    if (sentence && !this._said.has(sentence)) {
       this._said.add(sentence);
-      this._tell(sentence, 'warning');
+      this._tell(sentence, 'warning', actions);
     }
   }
 
@@ -86,13 +98,16 @@ export class Messages {
   }
 
   // Stays until it is dismissed; what is too long for a notification can be read in a dialog.
-  _tell(text, type) {
-    const options = { autoClose: type === 'success' ? 8000 : false };
+  _tell(text, type, actions = []) {
+    const offered = [...actions];
     if (text.length > SHORT) {
-      const read = () => void this._dialog({ title: 'Allotment', body: text, buttons: [this._ok()] });
-      options.actions = [{ label: 'Read all', callback: read, displayType: 'accent' }];
+      const callback = () => void this._dialog({ title: 'Allotment', body: text, buttons: [this._ok()] });
+      offered.push({ label: 'Read all', callback, displayType: 'accent' });
     }
-    return this._notification.emit(text, type, options);
+    return this._notification.emit(text, type, {
+      autoClose: type === 'success' ? 8000 : false,
+      actions: offered,
+    });
   }
 
   _seen() {
@@ -117,11 +132,4 @@ function outcome({ saved, failed }) {
   const good = saved ? `${count(saved, 'document')} saved.` : '';
   const bad = failed ? `${count(failed, 'document')} could NOT be saved.` : '';
   return `${good} ${bad}`.trim() || 'Nothing was left to save.';
-}
-
-function broken(packages) {
-  if (!packages || packages.state !== 'broken') {
-    return null;
-  }
-  return packages.sentence || 'Packages that you installed do not work in this environment. Terminal: allot env check';
 }

@@ -35,6 +35,7 @@ async function start({ app, documents, bar, apputils, services, widgets }) {
     lease: session.lease,
     save,
     announced: (at) => item && item.announce(at),
+    tidy: (choice) => tidy(services.ServerConnection, settings, choice),
   });
   messages.room(session);
   follow(settings, (message, answer) => messages.heard(message, answer));
@@ -55,4 +56,18 @@ async function read(connection, settings) {
   } catch (error) {
     return null;
   }
+}
+
+// What became of packages that do not work, in a sentence.
+async function tidy(connection, settings, choice) {
+  const url = `${settings.baseUrl}allotment/packages`;
+  try {
+    const answer = await connection.makeRequest(url, { method: 'POST', body: JSON.stringify({ choice }) }, settings);
+    if (answer.ok) {
+      return (await answer.json()).sentence;
+    }
+  } catch (error) {
+    console.warn('Allotment: packages', error);
+  }
+  return 'The notebook server did not answer. In a terminal: allot env check';
 }
