@@ -15,7 +15,7 @@ from allotment.packages import status
 from allotment.packages.check import check_and_note, installed, problems_of
 from allotment.packages.freeze import Pin, freeze
 from allotment.packages.imports import python_starts, try_imports
-from allotment.packages.layout import Overlay
+from allotment.packages.layout import SWITCH, Overlay
 from allotment.packages.marker import mark, read_json, write_json
 from allotment.packages.report import begin_check, describe
 from allotment.packages.tidy import move_aside, start_clean
@@ -28,6 +28,7 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ALLOTMENT_ENVIRONMENT", "minimal")
+    monkeypatch.setenv("PYTHONNOUSERSITE", SWITCH)
     made = Overlay(folder=f"{tmp_path}/.allotment/packages/minimal", environment="minimal", python=PYTHON)
     Path(made.site_packages).mkdir(parents=True)
     return made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from allotment.packages.hook import command_of
-from allotment.packages.layout import overlay_of, overlays_below, packages_folder
+from allotment.packages.layout import SWITCH, overlay_of, overlays_below, packages_folder
 
 EXTENSIONS = Path(__file__).resolve().parents[2] / "extensions"
 PLAIN = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
@@ -185,4 +185,5 @@ def test_overlays_of_a_home(tmp_path: Path) -> None:
     found = [(one.environment, one.python) for one in overlays_below(str(packages))]
     assert found == [("minimal", "3.11"), ("pytorch", "3.12")]
     assert overlays_below(str(tmp_path / "nowhere")) == []
-    assert overlay_of({"HOME": "/home/ada", "ALLOTMENT_ENVIRONMENT": "x" * 65}, (3, 11)) is None
+    assert overlay_of({"ALLOTMENT_ENVIRONMENT": "x" * 65, "PYTHONNOUSERSITE": SWITCH}, (3, 11)) is None
+    assert overlay_of({"ALLOTMENT_ENVIRONMENT": "minimal"}, (3, 11)) is None

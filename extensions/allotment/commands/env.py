@@ -16,7 +16,7 @@ from allotment.commands import env_saved
 from allotment.console import AsJson, fail, print_json, screen
 from allotment.errors import AllotmentError
 from allotment.packages.check import check_and_note, installed
-from allotment.packages.layout import Overlay, overlay_of, overlays_below, packages_folder
+from allotment.packages.layout import SWITCH, Overlay, overlay_of, overlays_below, packages_folder
 from allotment.packages.lock import LockUnavailable
 from allotment.packages.marker import overlay_fingerprint
 from allotment.packages.report import describe
@@ -117,15 +117,15 @@ def clean(environment: Environment = None, yes: Yes = False) -> None:
 
 def _overlay(environment: str | None) -> Overlay:
     """This session's, or another environment's of the same Python."""
-    variables = os.environ if environment is None else {**os.environ, "ALLOTMENT_ENVIRONMENT": environment}
-    found = overlay_of(variables, sys.version_info[:2])
+    named = {} if environment is None else {"ALLOTMENT_ENVIRONMENT": environment, "PYTHONNOUSERSITE": SWITCH}
+    found = overlay_of({**os.environ, **named}, sys.version_info[:2])
     if found is not None:
         return found
     if environment is None:
         raise fail(
             AllotmentError(
-                "This is not a session of an environment with a home of its own.",
-                "Run it in a terminal of a session, or name one with --environment.",
+                "What is installed here belongs to no environment: this session runs from no image.",
+                "Run it in a terminal of such a session, or name one with --environment.",
             )
         )
     raise fail(AllotmentError(f"{environment!r} is no environment's name.", "See allot env list."))

@@ -59,7 +59,8 @@ def save(
     if as_json:
         print_json(found)
         return
-    screen().print(f"{len(frozen.pins)} packages upon {found.base} are saved as {found.name}.")
+    count = "1 package" if len(frozen.pins) == 1 else f"{len(frozen.pins)} packages"
+    screen().print(f"{count} upon {found.base}: saved as {found.name}.")
     screen().print("It can be picked by others when an operator has approved and built it.")
 
 

@@ -15,6 +15,7 @@ from allotment.packages.imports import plain_environment, python_starts, try_imp
 from allotment.packages.layout import Overlay, overlay_of
 from allotment.packages.lock import LockUnavailable, locked
 from allotment.packages.marker import base_fingerprint, mark, overlay_fingerprint, write_json
+from allotment.packages.report import describe
 
 __all__ = ["check_and_note", "installed", "main", "problems_of"]
 
@@ -38,15 +39,19 @@ def check_and_note(overlay: Overlay, environ: Mapping[str, str]) -> list[str]:
     Waits for a pip that is at work; raises `LockUnavailable` when that takes too long.
     """
     with locked(overlay.lock, limit_s=300):
-        # of before: what somebody changes meanwhile is not what was checked
-        base, seen = base_fingerprint(), overlay_fingerprint(overlay)
-        problems = problems_of(overlay, environ)
-        try:
-            _note(overlay, base, seen, problems)
-        except OSError as error:
-            # in a full home the answer is told all the same, only not remembered
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-                raise
+        return _check_and_note(overlay, environ)
+
+
+def _check_and_note(overlay: Overlay, environ: Mapping[str, str]) -> list[str]:
+    # of before: what somebody changes meanwhile is not what was checked
+    base, seen = base_fingerprint(), overlay_fingerprint(overlay)
+    problems = problems_of(overlay, environ)
+    try:
+        _note(overlay, base, seen, problems)
+    except OSError as error:
+        # in a full home the answer is told all the same, only not remembered
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
     return problems
 
 
@@ -127,12 +132,18 @@ def warning_of(overlay: Overlay, problems: list[str]) -> str:
 
 
 def main() -> int:
-    """Exit 0 when all is well or there is nothing, 1 with problems, 2 when it could not be told."""
+    """Exit 0 when all is well or there is nothing, 1 with problems, 2 when it could not be told.
+
+    Of many that were begun at once, the first one checks; the others find it done.
+    """
     overlay = overlay_of(os.environ, sys.version_info[:2])
-    if overlay is None or not overlay_fingerprint(overlay):
+    if overlay is None:
         return 0
     try:
-        return 1 if check_and_note(overlay, os.environ) else 0
+        with locked(overlay.lock, limit_s=600):
+            if describe(overlay)["state"] == "unchecked":
+                _check_and_note(overlay, os.environ)
+        return 1 if describe(overlay)["state"] == "broken" else 0
     except LockUnavailable:
         return 2
 

@@ -11,7 +11,7 @@ import site
 import sys
 import sysconfig
 
-from allotment.packages.layout import SWITCH, Overlay, overlay_of
+from allotment.packages.layout import Overlay, overlay_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not even typing is imported: this runs at every start of Python
@@ -75,8 +75,6 @@ def switch_on(prefix: str) -> None:
     """
     flags = sys.flags
     if flags.isolated or flags.ignore_environment or not sys.prefix == sys.base_prefix == prefix:
-        return
-    if os.environ.get("PYTHONNOUSERSITE") != SWITCH:
         return
     command = command_of(sys.orig_argv)
     overlay = overlay_of(os.environ, sys.version_info[:2])

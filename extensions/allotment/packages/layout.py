@@ -76,9 +76,9 @@ def packages_folder(environ: Mapping[str, str]) -> str:
 
 
 def overlay_of(environ: Mapping[str, str], version: tuple[int, int]) -> Overlay | None:
-    """This session's overlay; None outside an environment (or with a name that is none)."""
+    """This session's overlay; None where sessions run without images, or with a name that is none."""
     name = environ.get("ALLOTMENT_ENVIRONMENT", "")
-    if not _is_word(name):
+    if environ.get("PYTHONNOUSERSITE") != SWITCH or not _is_word(name):
         return None
     folder = os.path.join(packages_folder(environ), name)
     return Overlay(folder=folder, environment=name, python=f"{version[0]}.{version[1]}")

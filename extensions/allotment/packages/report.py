@@ -48,7 +48,9 @@ def describe(overlay: Overlay) -> dict[str, Any]:
             f"Packages that you installed in {overlay.environment} do not work with its present version: "
             + problems[0]
         )
-        found["next_step"] = "Move them aside or start clean; or install them again with pip."
+        found["next_step"] = (
+            "Move them aside (allot env aside), start clean (allot env clean), or install them again."
+        )
         found["choices"] = [dict(one) for one in _CHOICES]
     return found
 
