@@ -114,11 +114,11 @@ async def test_a_start_waits_for_its_data_sees_it_come_and_gets_it_read_only(
                 if work is not None and work.got_bytes:
                     server.hold.set()
                 if event.type == "granted":
-                    ann.reply = event.reply
                     break
         assert any(sentence.startswith("Fetching iris: ") for sentence in said), said
-        assert ann.reply.launch is not None
-        (mount,) = ann.reply.launch.mounts
+        launch = (await broker.leases.get(ann.lease)).launch
+        assert launch is not None
+        (mount,) = launch.mounts
         assert (mount.target, mount.read_only) == ("/datasets/iris", True)
         assert (Path(mount.source) / "iris.bin").read_bytes() == BODY
         (view,) = await broker.datasets.views("ann")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from allotment_hub.commands import doctor, heal, images, people, sim
+from allotment_hub.commands import data, doctor, heal, images, people, sim
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    """Add doctor, heal, images, people and sim to `app`."""
-    for module in (doctor, heal, images, people, sim):
+    """Add data, doctor, heal, images, people and sim to `app`."""
+    for module in (data, doctor, heal, images, people, sim):
         module.register(app)

@@ -139,7 +139,7 @@ def _catalog() -> Catalog:
     )
 
 
-def _settings(folder: Path, *, gpus: str, policies: Policies, homes: HomeSettings, engine: str) -> Settings:
+def _settings(folder: Path, gpus: str, site: Site, *, engine: str) -> Settings:
     minimal = EnvironmentImage(
         title="Minimal",
         packages={"jupyterlab": "4.6.6"},
@@ -163,7 +163,6 @@ def _settings(folder: Path, *, gpus: str, policies: Policies, homes: HomeSetting
         environments={"minimal": minimal, "pytorch": pytorch},
         trust_users=True,
     )
-    site = Site(policies=policies, homes=homes)
     return Settings(Paths(folder), runtime, site, _catalog(), HUB_TOKEN, SERVICE_TOKEN)
 
 
@@ -177,13 +176,12 @@ async def broker_api(
     homes: HomeSettings | None = None,
     gauge: HomeGauge | None = None,
     engine_name: str = "local",
+    site: Site | None = None,
 ) -> AsyncIterator[BrokerApi]:
     """Started, reconciled and running; `transport` stands in for the fake hub's. With the engine "docker"
-    sessions run from images, and minimal has the one called MINIMAL."""
-    policies = policies or Policies(sessions_per_person=50)
-    settings = _settings(
-        folder, gpus=gpus, policies=policies, homes=homes or HomeSettings(), engine=engine_name
-    )
+    sessions run from images, and minimal has the one called MINIMAL. `site` for all but these two."""
+    parts = {"policies": policies or Policies(sessions_per_person=50), "homes": homes or HomeSettings()}
+    settings = _settings(folder, gpus, (site or Site()).model_copy(update=parts), engine=engine_name)
     hub = FakeHubApi(service_token=SERVICE_TOKEN)
     client = HubClient(
         api_url="http://hub/hub/api", token=SERVICE_TOKEN, transport=transport or hub.transport
