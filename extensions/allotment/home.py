@@ -1,18 +1,23 @@
-"""A home that is full: the session starts all the same, with what must be written put elsewhere."""
+"""A home that is full or cannot lock files: the session starts all the same, and writes elsewhere."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # this runs before the notebook server: nothing is imported that it does not need
     from collections.abc import MutableMapping
 
-__all__ = ["FULL", "make_room", "set_umask", "takes_writes"]
+__all__ = ["FULL", "NO_LOCKS", "locks_work", "make_room", "set_umask", "spare_locks", "takes_writes"]
 
 FULL = "ALLOTMENT_HOME_FULL"
+NO_LOCKS = "ALLOTMENT_HOME_WITHOUT_LOCKS"
+"""A folder for IPython's history; the images' own IPython configuration reads it."""
+LOCK_WAIT_S = 3.0
 UMASK = "ALLOTMENT_UMASK"
 PROBE_BYTES = 256 * 1024
 """A notebook, a history and a signature; less than this is as good as nothing."""
@@ -32,8 +37,7 @@ def make_room(env: MutableMapping[str, str]) -> bool:
     home = env.get("HOME", "")
     if not home or takes_writes(home):
         return False
-    runtime = Path(env.get("JUPYTER_RUNTIME_DIR") or tempfile.gettempdir())
-    aside, config = runtime.parent / "home", Path(home) / ".jupyter"
+    aside, config = _aside(env), Path(home) / ".jupyter"
     env["IPYTHONDIR"] = str(aside / "ipython")
     env["JUPYTER_CONFIG_DIR"] = str(aside / "config")
     env["JUPYTER_DATA_DIR"] = str(aside / "data")
@@ -58,6 +62,40 @@ def takes_writes(home: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def spare_locks(env: MutableMapping[str, str]) -> list[str]:
+    """More arguments for the server whose home cannot lock files (a file server without its lock service):
+    SQLite would fail or wait for ever there, so history and trust are kept in memory."""
+    home = env.get("HOME", "")
+    if not home or FULL in env or locks_work(home):
+        return []
+    aside = _aside(env)
+    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+    env[NO_LOCKS] = str(aside)
+    return [f"--NotebookNotary.db_file={aside / 'nbsignatures.db'}"]
+
+
+def locks_work(home: str, wait_s: float = LOCK_WAIT_S) -> bool:
+    """Tried in a thread: on a file server whose lock service is away the call may never return."""
+    found: list[bool] = []
+    trying = threading.Thread(target=lambda: found.append(_lock(home)), daemon=True)
+    trying.start()
+    trying.join(wait_s)
+    return bool(found) and found[0]
+
+
+def _lock(home: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=home, prefix=".allotment-lock-") as probe:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _aside(env: MutableMapping[str, str]) -> Path:
+    return Path(env.get("JUPYTER_RUNTIME_DIR") or tempfile.gettempdir()).parent / "home"
 
 
 def set_umask(env: MutableMapping[str, str]) -> None:

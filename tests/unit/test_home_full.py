@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from allotment import home as full_home
-from allotment.home import FULL, make_room, set_umask, takes_writes
+from allotment.home import FULL, NO_LOCKS, locks_work, make_room, set_umask, spare_locks, takes_writes
+
+ROOT = Path(__file__).resolve().parents[2]
+IPYTHON = ROOT / "images" / "minimal" / "files" / "usr" / "local" / "etc" / "ipython" / "ipython_config.py"
 
 
 def env_of(home: Path) -> dict[str, str]:
@@ -76,6 +81,38 @@ def test_a_home_that_is_not_there_takes_no_writes(tmp_path: Path) -> None:
     assert not takes_writes(str(tmp_path / "none"))
 
 
+def test_a_home_with_locks_is_left_alone(tmp_path: Path) -> None:
+    env = env_of(tmp_path)
+    before = dict(env)
+    assert spare_locks(env) == []
+    assert (env, list(tmp_path.iterdir())) == (before, [])
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_without_locks_history_and_trust_are_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """A file server without its lock service refuses, or never answers."""
+    release = threading.Event()
+
+    def no_lock(*_: object) -> None:
+        if hangs:
+            release.wait(20)
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", no_lock)
+    assert not locks_work(str(tmp_path), 0.05)
+    release.set()
+    env = env_of(tmp_path) | {"JUPYTER_RUNTIME_DIR": str(tmp_path / "run" / "jupyter")}
+    assert spare_locks(env) == [f"--NotebookNotary.db_file={tmp_path}/run/home/nbsignatures.db"]
+    assert env[NO_LOCKS] == f"{tmp_path}/run/home"
+    assert IPYTHON.read_text(encoding="utf-8").count(NO_LOCKS) == 1
+
+
+def test_a_full_home_needs_no_second_remedy(tmp_path: Path) -> None:
+    assert spare_locks(env_of(tmp_path) | {FULL: "Your home is full."}) == []
+
+
 @pytest.mark.parametrize(("word", "mask"), [("0002", 0o002), ("27", 0o027), ("", 0o022), ("x", 0o022)])
 def test_the_umask(umask: None, word: str, mask: int) -> None:
     set_umask({"ALLOTMENT_UMASK": word})
@@ -85,6 +122,6 @@ def test_the_umask(umask: None, word: str, mask: int) -> None:
 def test_it_starts_quickly() -> None:
     """It runs before every notebook server, so it may import only what is there already or small."""
     source = Path(full_home.__file__).read_text(encoding="utf-8")
-    assert {"os", "tempfile", "pathlib", "__future__"} == {
+    assert {"fcntl", "os", "tempfile", "threading", "pathlib", "__future__"} == {
         line.split()[1] for line in source.splitlines() if line.startswith(("import ", "from "))
     }

@@ -34,13 +34,14 @@ def load():
 
 
 def prepare_home():
-    """A full home, or a umask for shared folders: settled before anything of Jupyter looks around."""
+    """A full home, one without locks, a umask: settled before anything of Jupyter looks around."""
     try:
-        from allotment.home import make_room, set_umask  # noqa: PLC0415
+        from allotment.home import make_room, set_umask, spare_locks  # noqa: PLC0415
 
         set_umask(os.environ)
         if make_room(os.environ):
             sys.stderr.write("The home is full: history, trust and layout are kept in memory.\n")
+        sys.argv += spare_locks(os.environ)
     except Exception as error:  # noqa: BLE001 - the server starts whatever lies in a home
         sys.stderr.write(f"The home could not be looked at: {error}\n")
 
