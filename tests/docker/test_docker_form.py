@@ -55,7 +55,7 @@ def register(installation: Installation, name: str, body: dict[str, Any]) -> Non
 def shoot(page: Page, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     height = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": 1280, "height": height})
+    page.set_viewport_size({"width": 1100, "height": height})
     page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
     page.set_viewport_size({"width": 1280, "height": 900})
 

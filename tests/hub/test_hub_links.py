@@ -199,6 +199,11 @@ async def test_the_form_shows_home_folders_and_data(broker: FakeBroker, lea: htt
     assert choices["datasets"][2]["state"] == "fetching"
 
 
+async def test_commands_in_a_reason_are_shown_as_such(lea: httpx.AsyncClient) -> None:
+    page = (await lea.get("/hub/spawn")).text
+    assert "<code>images/build pytorch</code>, then" in page
+
+
 async def test_a_part_that_does_not_answer_hides_nothing_else(
     broker: FakeBroker, lea: httpx.AsyncClient
 ) -> None:

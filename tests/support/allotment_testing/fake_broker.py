@@ -262,7 +262,7 @@ class FakeBroker:
 
     def environments(self) -> list[EnvironmentView]:
         packages = {"jupyterlab": "4.6.6", "python": "3.11", "ipykernel": "7.1", "numpy": "2.3", "pip": "26"}
-        why = "It needs the Docker engine: images/build pytorch, then ./deploy/up --engine docker."
+        why = "It needs the Docker engine: `images/build pytorch`, then `./deploy/up --engine docker`."
         return [
             EnvironmentView(
                 id="minimal",

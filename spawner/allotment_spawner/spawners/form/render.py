@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from allotment_spawner.core.errors import BadOptions, Refusal
 from allotment_spawner.spawners.choices import choices_for, preselected
@@ -21,6 +22,19 @@ _PACKAGES_SHOWN = 4
 _templates = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
+
+
+def _coded(text: object) -> Markup:
+    """`command` in a sentence of the broker's as code; all else escaped."""
+    parts = [escape(part) for part in str(text).split("`")]
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(one) if at % 2 else one for at, one in enumerate(parts)
+    )
+
+
+_templates.filters["coded"] = _coded
 
 
 async def options_form(spawner: Any) -> str:
