@@ -44,6 +44,8 @@ class Room:
     emptier: Emptier | None = None
     storage: Storage | None = None
     space: Callable[[Path], Space | None] = space_of
+    ballast_bytes: int = 0
+    """Kept back for the database."""
 
 
 @dataclass
@@ -114,7 +116,8 @@ class DiskParts:
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        return (self.disk.run,) if self.scratch is None else (self.disk.run, self.scratch.run)
+        always = (self.disk.run, self.store.keep_ballast)
+        return always if self.scratch is None else (*always, self.scratch.run)
 
     def being_made(self, lease: Lease) -> bool:
         """Whether its folder is there in a moment."""

@@ -38,6 +38,7 @@ from allotment_hub.dashboard.render import Pages
 
 __all__ = ["build_context", "engines_for", "gauge_for", "main", "serve", "steady"]
 
+BALLAST_BYTES = 16 * 2**20
 Clock = Callable[[], datetime]
 MEASURE_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ def gauge_for(settings: Settings) -> HomeGauge:
 def room_for(settings: Settings, agent: UnixAgent) -> Room:
     """What minds this machine's disks and folders."""
     if settings.runtime.engine != "docker":
-        return Room(folders=agent)
+        return Room(folders=agent, ballast_bytes=BALLAST_BYTES)
     from allotment_spawner.engines.docker import DockerEngine  # noqa: PLC0415 - 0.3 s of imports
     from allotment_spawner.engines.docker_scratch import DockerEmptier  # noqa: PLC0415
 
@@ -159,7 +160,7 @@ def room_for(settings: Settings, agent: UnixAgent) -> Room:
     emptier = None
     if not _by_root(Path(settings.runtime.agent_socket)):
         emptier = DockerEmptier(installation=installation, base_url=socket_url)
-    return Room(folders=agent, emptier=emptier, storage=engine.data_root)
+    return Room(folders=agent, emptier=emptier, storage=engine.data_root, ballast_bytes=BALLAST_BYTES)
 
 
 def _by_root(socket_path: Path) -> bool:

@@ -12,16 +12,19 @@ from typing import TypeVar
 
 from allotment_spawner.core.errors import BrokerUnavailable
 from sqlalchemy import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from allotment_hub.broker.store.ballast import Ballast, is_full
 from allotment_hub.broker.store.connect import connect, sqlite_path
 from allotment_hub.broker.store.migrate import migrate
 from allotment_hub.broker.store.records import Lease
+from allotment_hub.broker.store.reserve import overwrite_in_place, reserve
 from allotment_hub.broker.store.transaction import Transaction
 
 __all__ = ["Store"]
 
 _log = logging.getLogger(__name__)
+_FILL_EVERY_S = 60.0
 _LOST = (OperationalError, InterfaceError)
 
 T = TypeVar("T")
@@ -36,9 +39,14 @@ class Store:
     was cancelled: so what they keep in memory never misses or reorders a write.
     """
 
-    def __init__(self, *, url: str, on_step: Callable[[str], None] = lambda _step: None) -> None:
+    def __init__(
+        self, *, url: str, on_step: Callable[[str], None] = lambda _step: None, ballast_bytes: int = 0
+    ) -> None:
+        """`ballast_bytes`: disk space kept back beside a SQLite file, so that it can write on a full disk."""
         self._url = url
         self._on_step = on_step
+        self._ballast_bytes = ballast_bytes
+        self._ballast: Ballast | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine: Engine | None = None
         self._listeners: list[Listener] = []
@@ -56,8 +64,47 @@ class Store:
         file = sqlite_path(self._url)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._ballast_bytes:
+                overwrite_in_place(file.parent)
+                self._ballast = Ballast(file.parent, size_bytes=self._ballast_bytes)
         self._engine = connect(self._url)
-        return migrate(self._engine, sqlite_file=file, on_step=self._on_step)
+        engine = self._engine
+        done = self._with_room(lambda: migrate(engine, sqlite_file=file, on_step=self._on_step))
+        if file is not None and self._ballast is not None:
+            self._keep_room(engine, file)
+        return done
+
+    def _keep_room(self, engine: Engine, file: Path) -> None:
+        """Inside SQLite's files first: nobody else can take that."""
+        journal = file.with_name(f"{file.name}-wal")
+        try:
+            self._with_room(lambda: reserve(engine, journal))
+        except DBAPIError as error:
+            _log.warning("the disk is too full to keep room back for the database: %s", error.orig)
+        self._fill()
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """Again with one piece of ballast less, as long as the disk is full: nothing was committed."""
+        while True:
+            try:
+                return work()
+            except DBAPIError as error:
+                ballast = self._ballast
+                if ballast is None or not is_full(error) or not (ballast.no_room() and ballast.drop()):
+                    raise
+
+    def _fill(self) -> None:
+        try:
+            if self._ballast is not None:
+                self._ballast.fill()
+        except OSError as error:
+            _log.warning("no space can be kept back for the database: %s", error)
+
+    async def keep_ballast(self) -> None:
+        """Take back what was given up, once there is room; until cancelled."""
+        while True:
+            await asyncio.sleep(_FILL_EVERY_S)
+            await asyncio.to_thread(self._fill)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         with _unavailable():
@@ -65,13 +112,15 @@ class Store:
             return await loop.run_in_executor(self._thread, self._read, loop, work)
 
     def _read(self, loop: asyncio.AbstractEventLoop, work: Callable[[Transaction], T]) -> T:
+        result, changed = self._with_room(lambda: self._one_read(work))
+        self._committed(loop, changed)
+        return result
+
+    def _one_read(self, work: Callable[[Transaction], T]) -> tuple[T, list[Lease]]:
         assert self._engine is not None, "the store is not open"
         with self._engine.begin() as connection:
             transaction = Transaction(connection=connection)
-            result = work(transaction)
-            changed = self._found(transaction)
-        self._committed(loop, changed)
-        return result
+            return work(transaction), self._found(transaction)
 
     async def write(self, step: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` and commit; an exception rolls everything back. `step` names it for crash tests."""
@@ -83,6 +132,11 @@ class Store:
         return result
 
     def _write(self, loop: asyncio.AbstractEventLoop, step: str, work: Callable[[Transaction], T]) -> T:
+        result, changed = self._with_room(lambda: self._one_write(step, work))
+        self._committed(loop, changed)
+        return result
+
+    def _one_write(self, step: str, work: Callable[[Transaction], T]) -> tuple[T, list[Lease]]:
         assert self._engine is not None, "the store is not open"
         changed: list[Lease] = []
         try:
@@ -95,8 +149,7 @@ class Store:
             # the commit may have arrived all the same: the next transaction tells what is true
             self._unsure.update(lease.id for lease in changed)
             raise
-        self._committed(loop, changed)
-        return result
+        return result, changed
 
     def _found(self, transaction: Transaction) -> list[Lease]:
         found = [transaction.lease(lease_id) for lease_id in sorted(transaction.changed | self._unsure)]
@@ -119,6 +172,7 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+            self._fill()  # SQLite removed its journal just now: the next start may need that room
 
 
 @contextmanager
