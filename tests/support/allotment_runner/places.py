@@ -25,6 +25,7 @@ LAYERS = tuple(layer for group in GROUPS for layer in group)
 BENCHES = {
     "bench-allocator": "allocator.py",
     "bench-broker": "broker.py",
+    "bench-data": "data.py",
     "bench-images": "images.py",
     "bench-spawn": "spawn.py",
 }
