@@ -99,20 +99,40 @@ class Admission:
         self, flavor_id: str, environment_id: str, groups: frozenset[str], image: Image | None
     ) -> Request | None:
         """Whether the two go together, by the catalogue's rules and on this hardware."""
+        self._check_rule(flavor_id, environment_id)
+        request = self.check_flavor(flavor_id, groups)
+        if request is None or image is None:
+            return request
+        return self._fitting(request, environment_id, image)
+
+    def _check_rule(self, flavor_id: str, environment_id: str) -> None:
         flavor = self._catalog.flavors[flavor_id]
         if flavor.environments != "all" and environment_id not in flavor.environments:
             raise EnvironmentNotAllowed(
                 f"{environment_id} cannot be used with {flavor.title}.",
                 "Choose another environment or another size.",
             )
-        request = self.check_flavor(flavor_id, groups)
-        if request is None or image is None:
-            return request
+
+    def _fitting(self, request: Request, environment_id: str, image: Image) -> Request:
         name = f"{self._environments.offer(environment_id).title} {image.label}".strip()
         fit = fitting(image.requires, request, self._situation.hardware, name=name)
         if isinstance(fit, str):
             raise EnvironmentUnavailable(fit, "Choose another environment or version, or a size without GPU.")
         return fit
+
+    def why_not_together(
+        self, flavor_id: str, environment_id: str, groups: frozenset[str], image: Image | None
+    ) -> str | None:
+        """For the form: why these two do not go together, whatever each of them lacks by itself."""
+        flavor = self._catalog.flavors[flavor_id]
+        request = request_of(flavor_id, flavor, self._site.pools, groups=groups)
+        try:
+            self._check_rule(flavor_id, environment_id)
+            if request is not None and image is not None:
+                self._fitting(request, environment_id, image)
+        except Refusal as refusal:
+            return refusal.sentence
+        return None
 
     def check_account(self, user: str) -> None:
         local = self._site.local

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from allotment_spawner.core.errors import EnvironmentNotAllowed, EnvironmentUnavailable, Refusal
 from allotment_spawner.wire import EnvironmentView, VersionView
 
 from allotment_hub.broker.services.admission import Admission
@@ -78,15 +77,11 @@ class EnvironmentViews:
 
     def _reasons(self, name: str, groups: frozenset[str], offer: Offer) -> dict[str, str]:
         """Only what is between the two; what a flavor itself lacks is said at the flavor."""
-        found = {}
-        for flavor_id in self._catalog.flavors:
-            try:
-                self._admission.check_pair(flavor_id, name, groups, offer.image)
-            except (EnvironmentNotAllowed, EnvironmentUnavailable) as refusal:
-                found[flavor_id] = refusal.sentence
-            except Refusal:
-                continue
-        return found
+        found = {
+            flavor_id: self._admission.why_not_together(flavor_id, name, groups, offer.image)
+            for flavor_id in self._catalog.flavors
+        }
+        return {flavor_id: why for flavor_id, why in found.items() if why is not None}
 
     def _notes(self, offer: Offer) -> dict[str, str]:
         if offer.image is None or offer.image.requires.get("variant") != "cpu":

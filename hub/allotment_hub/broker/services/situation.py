@@ -33,6 +33,8 @@ class Situation:
         self._cuts_version = 0
         self._key: tuple[int, int, int] | None = None
         self._machine = Machine((), Snapshot(()))
+        self._hardware = Hardware(None, ())
+        self._hardware_of: Machine | None = None
         self._profiles: list[str] = []
         self._demand = Demand.uniform()
 
@@ -58,14 +60,17 @@ class Situation:
 
     @property
     def hardware(self) -> Hardware:
-        """Driver and cards by pool, as far as they are known."""
-        inventory = self._seen.inventory
-        cards = [
-            Card(facts.pool.name, facts.gpu.model, facts.gpu.compute_capability)
-            for facts in self.machine().gpus
-            if facts.pool is not None and facts.problem is None
-        ]
-        return Hardware(None if inventory is None else inventory.driver_version, cards)
+        """Driver and the kinds of cards in each pool, as far as they are known."""
+        machine, inventory = self.machine(), self._seen.inventory
+        if machine is not self._hardware_of:
+            cards = {
+                Card(facts.pool.name, facts.gpu.model, facts.gpu.compute_capability): None
+                for facts in machine.gpus
+                if facts.pool is not None
+            }
+            driver = None if inventory is None else inventory.driver_version
+            self._hardware, self._hardware_of = Hardware(driver, tuple(cards)), machine
+        return self._hardware
 
     @property
     def demand(self) -> Demand:
