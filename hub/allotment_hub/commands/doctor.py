@@ -14,6 +14,7 @@ from allotment_hub.config_loading import ConfigError, load_configuration
 from allotment_hub.host.checkout import version
 from allotment_hub.host.checks import Finding, machine_findings, rights_finding
 from allotment_hub.host.control import running
+from allotment_hub.host.data_checks import data_findings
 from allotment_hub.host.docker_checks import docker_findings, firewall_findings
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
 from allotment_hub.host.hardware import driver_gpus
@@ -63,6 +64,8 @@ def examine(paths: Paths) -> list[Finding]:
         # It is not needed here: what is amiss with it is no problem.
         engine = [_soften(finding) for finding in engine]
     findings += engine
+    if wants_docker:
+        findings += data_findings(site, paths)
     if settings is not None and runtime is not None and runtime.engine == "docker":
         findings += _firewall(site, settings, runtime)
     return findings

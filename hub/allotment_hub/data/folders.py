@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import stat
+import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -136,14 +137,16 @@ class MountFolders:
         self._answer_s = answer_s
         self._asked: dict[str, Future[Found]] = {}
         self._real: dict[str, str] = {}
-        self._threads = ThreadPoolExecutor(max_workers=max(len(site.mounts), 1), thread_name_prefix="mounts")
 
     async def problem(self, mount: Mount) -> str | None:
         """What is wrong with it; one that does not answer is told as such."""
         asked = self._asked.get(mount.name)
         if asked is None or asked.done():
-            asked = self._threads.submit(look_at, mount, self._site, self._own)
-            self._asked[mount.name] = asked
+            asked = self._asked[mount.name] = Future()
+            # a daemon: one that hangs for ever must not keep this process from ending
+            threading.Thread(
+                target=self._look, args=(mount, asked), name=f"mount-{mount.name}", daemon=True
+            ).start()
         try:
             async with asyncio.timeout(self._answer_s):
                 found = await asyncio.shield(asyncio.wrap_future(asked))
@@ -151,6 +154,12 @@ class MountFolders:
             return f"{mount.path} does not answer. If it is a network file system, look at its server."
         self._real[mount.name] = found.real
         return found.problem
+
+    def _look(self, mount: Mount, asked: Future[Found]) -> None:
+        try:
+            asked.set_result(look_at(mount, self._site, self._own))
+        except BaseException as error:  # noqa: BLE001 - told where it is waited for
+            asked.set_exception(error)
 
     def real_path(self, mount: Mount) -> str:
         """The folder that was looked at; the configured path where nobody asked since the start."""
