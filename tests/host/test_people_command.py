@@ -7,6 +7,7 @@ import json
 import httpx
 import pytest
 from allotment.cli import build_app
+from allotment_hub.people.journal import Journal, Leaving
 from allotment_testing.installation import Installation
 from typer.testing import CliRunner, Result
 
@@ -79,6 +80,54 @@ def test_refused(running: Installation, words: tuple[str, ...], sentence: str) -
     done = allot(running, "people", *words)
     assert done.exit_code == 2
     assert sentence in done.output
+
+
+def test_who_leaves_keeps_a_home_unless_told_otherwise(running: Installation) -> None:
+    password = allot(running, "people", "add", "olive").stdout.split()[1]
+    asked = CliRunner().invoke(
+        build_app(), ["people", "offboard", "olive", "--data-dir", str(running.data)], input="n\n"
+    )
+    assert (asked.exit_code, signs_in(running, "olive", password)) == (2, True)
+    assert "The home stays as it is." in asked.output
+    done = allot(running, "people", "offboard", "olive", "--yes")
+    assert done.exit_code == 0, done.output
+    assert not signs_in(running, "olive", password)
+    assert list(running.paths.offboard.glob("*.json")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nobody",), "There is no account nobody"),
+        (("admin",), "admin stays"),
+        (("demo", "--archive"), "plain folders of your own account"),
+        (("demo", "--archive", "--erase"), "--erase keeps nothing"),
+        (("demo", "--hand-over", "demo"), "no other account demo"),
+        (("demo", "--hand-over", "nobody"), "no other account nobody"),
+    ],
+)
+def test_offboarding_refused(running: Installation, words: tuple[str, ...], sentence: str) -> None:
+    done = allot(running, "people", "offboard", *words, "--yes")
+    assert done.exit_code == 2
+    assert sentence in done.output
+    assert "demo" in allot(running, "people", "list").stdout
+
+
+def test_an_unfinished_offboarding_is_finished_as_it_was_begun(running: Installation) -> None:
+    journal = Journal(folder=running.paths.offboard, user="gone")
+    began = "2026-01-01T08:00:00+00:00"
+    journal.save(
+        Leaving("gone", archive=False, hand_over=None, erase=True, began_at=began, done=("account",))
+    )
+    other = allot(running, "people", "offboard", "gone", "--archive", "--yes")
+    assert other.exit_code == 2
+    assert "is not finished and did something else" in other.output
+    assert journal.load() is not None
+    journal.path.write_text("{", encoding="utf-8")
+    broken = allot(running, "people", "offboard", "gone", "--yes")
+    assert broken.exit_code == 2
+    assert "remove it to begin anew" in broken.output
+    journal.close()
 
 
 def test_people_make_no_accounts_for_others(running: Installation) -> None:

@@ -31,8 +31,6 @@ from allotment_hub.site import Site
 __all__ = ["Plan", "make_plan"]
 
 PREFIX = "/services/allotment/"
-CONTAINER_UID = 1000
-"""Whose the homes are in the notebook images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def make_plan(
     )
     notes = [engine.sentence, gpus.sentence, *_rights(settings)]
     if engine.engine == "docker":
-        notes += _homes(settings, home=site.docker.home)
+        notes += _homes(site)
         ports = (settings.hub_port, settings.broker_port, settings.port)
         notes.append(docker.close_ports(ports=ports))
     return Plan(settings=settings, runtime=runtime, notes=tuple(notes))
@@ -139,11 +137,14 @@ def _rights(settings: HostSettings) -> list[str]:
     return [f"Proxy, broker and hub run as {account.name}; only the agent stays root."]
 
 
-def _homes(settings: HostSettings, *, home: str) -> list[str]:
-    account = ordinary(settings.user)
-    if account is None or home == "volume" or account.uid == CONTAINER_UID:
+def _homes(site: Site) -> list[str]:
+    """Where nobody here may give a folder to whom it is for; root's agent may."""
+    home, homes = site.docker.home, site.homes
+    ours = homes.owner == "fixed" and homes.uid == os.geteuid()
+    if home == "volume" or os.geteuid() == 0 or ours:
         return []
-    return [f"{account.name} cannot give folders in {home} to user {CONTAINER_UID}: make new homes as root."]
+    whose = f"user {homes.uid}" if homes.owner == "fixed" else "their people"
+    return [f"This account cannot give folders in {home} to {whose}: make new homes as root."]
 
 
 def _inner_ports(options: UpOptions, *, paths: Paths, host: str) -> tuple[int, int, int]:
