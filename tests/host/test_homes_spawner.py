@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ from allotment_spawner.engines.owners import OwnerRule, SystemAccounts
 from allotment_spawner.launch.account import AccountFiles, with_account
 from allotment_spawner.launch.container import Owner
 from allotment_spawner.spawners.homes import Homes
+from allotment_testing.other_account import readable_by_all
 
 IMAGE = AccountFiles(
     passwd="root:x:0:0:root:/root:/bin/bash\nbackup:x:34:34::/:/bin/sh\n", group="root:x:0:\nusers:x:100:\n"
@@ -136,6 +140,37 @@ def test_where_root_has_no_rights_it_is_said_who_must_make_it(
         ensure_home_folder(tmp_path / "ann", Owner(2001, 2001))
     assert "install -d -m 0700 -o 2001 -g 2001" in refused.value.next_step
     assert not (tmp_path / "ann").exists()
+
+
+RIGHTS = {
+    "root without chown, as on a file server that squashes it": [
+        "--bounding-set=-chown",
+        "--inh-caps=-chown",
+    ],
+    "an ordinary account": ["--reuid=12345", "--regid=12345", "--clear-groups"],
+}
+
+
+@pytest.mark.parametrize("options", RIGHTS.values(), ids=RIGHTS)
+def test_a_process_without_the_right_says_so_and_leaves_nothing(options: list[str]) -> None:
+    """The kernel itself refuses; in a folder that the other account could look at."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from allotment_spawner.core.errors import HomeUnavailable\n"
+        "from allotment_spawner.engines.home_folders import ensure_home_folder\n"
+        "from allotment_spawner.launch.container import Owner\n"
+        "try: ensure_home_folder(Path(sys.argv[1]), Owner(2001, 2001))\n"
+        "except HomeUnavailable as refusal: print(refusal.sentence)\n"
+    )
+    with tempfile.TemporaryDirectory(prefix="homes-") as base:
+        Path(base).chmod(0o755)
+        argv = ["setpriv", *options, sys.executable, "-c", code, f"{base}/ann"]
+        with tempfile.TemporaryDirectory(prefix="mounts-") as stash:
+            done = subprocess.run(
+                [*readable_by_all(Path(stash)), *argv], check=False, capture_output=True, text=True
+            )
+        assert "You have no home yet" in done.stdout, done.stderr
+        assert list(Path(base).iterdir()) == []
 
 
 def test_a_home_that_the_session_could_not_write_in_is_refused(tmp_path: Path) -> None:
