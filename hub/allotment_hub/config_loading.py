@@ -170,6 +170,12 @@ def _check_mounts(document: Document, site: Site) -> None:
             document.complain(("mounts", index, "name"), f"{mount.name!r} names more than one mount")
         if places[mount.inside] > 1:
             document.complain(("mounts", index, "target"), f"more than one mount is at {mount.inside}")
+        around = [other.inside for other in site.mounts if mount.inside.startswith(f"{other.inside}/")]
+        if around:
+            # a folder that cannot be written has no place to mount another in
+            document.complain(
+                ("mounts", index, "target"), f"{mount.inside} lies in another mount, {around[0]}"
+            )
         parts = mount.inside.split("/")
         if mount.target is not None and (parts[1] not in _MOUNT_ROOTS or len(parts) < 3 or ".." in parts):
             roots = ", ".join(f"/{root}" for root in sorted(_MOUNT_ROOTS))

@@ -29,6 +29,14 @@ Folder = Annotated[str, Field(pattern=r"^/[^\x00-\x1f:,]*$", max_length=1024)]
 """An absolute path; no colon or comma, which Docker and mount options read as more than a name."""
 
 
+_PORT = "6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}"
+Host = Annotated[
+    str,
+    Field(pattern=rf"^(\[[0-9a-fA-F:.]{{2,45}}\]|[A-Za-z0-9][A-Za-z0-9._-]{{0,252}})(:({_PORT}))?$"),
+]
+"""HOST, HOST:PORT, [IPV6] or [IPV6]:PORT."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -120,7 +128,7 @@ class DatasetSettings(_Section):
     cache: Folder | None = None
     """A folder on a fast disk; None is `datasets` in the data directory."""
     limit_gib: Annotated[float, Field(gt=0, le=1_000_000)] = 200.0
-    allow_hosts: tuple[str, ...] = ()
+    allow_hosts: tuple[Host, ...] = ()
     """HOST or HOST:PORT whose private addresses may be asked all the same (an object store in the house)."""
     allow_paths: tuple[Folder, ...] = ()
     """Folders of this machine that a dataset's source may lie in."""
