@@ -28,7 +28,7 @@ class EnvironmentImage(BaseModel):
     size_bytes: int | None = None
     made_at: datetime | None = None
     requires: dict[str, str] = {}
-    """`variant` (cpu or cuda), `minimum_driver`, `minimum_compute_capability`; each only where it is known."""
+    """`variant` (cpu or cuda), `minimum_driver`, `minimum_compute_capability`, where they are known."""
     available: bool
     reason: str | None = None
     """Why it cannot be used here, with the remedy."""
