@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from allotment_hub.broker.services.homes import home_warning
+from allotment_hub.broker.services.homes import Homes, home_warning
 from allotment_hub.site import HomeSettings
 from allotment_spawner.core.errors import EngineUnavailable
 from allotment_spawner.engines.home_gauge import HomeUsage, LocalHomeGauge, read_usage
@@ -52,6 +53,14 @@ async def api(tmp_path: Path, gauge: GaugeWithFigures) -> AsyncIterator[BrokerAp
         made.hub.add_user("ann")
         made.hub.add_user("root", admin=True)
         yield made
+
+
+def settled(api: BrokerApi) -> Homes:
+    """As if its sessions had run for a while."""
+    homes: Any = api.broker.homes
+    homes._settled = timedelta(0)
+    assert isinstance(homes, Homes)
+    return homes
 
 
 @pytest.fixture
@@ -112,16 +121,23 @@ async def test_what_cannot_be_measured_keeps_the_last_figures_and_says_why(
 
 async def test_a_home_in_use_is_measured_by_itself(api: BrokerApi, gauge: GaugeWithFigures) -> None:
     await api.session("ann")
-    homes: Any = api.broker.homes
+    homes = settled(api)
     await homes.round()
     await homes.round()
     assert gauge.asked == ["ann"]
 
 
+async def test_a_session_that_has_just_started_is_left_alone(api: BrokerApi, gauge: GaugeWithFigures) -> None:
+    await api.session("ann")
+    homes: Any = api.broker.homes
+    await homes.round()
+    assert gauge.asked == []
+
+
 async def test_a_failed_measurement_is_not_repeated_at_once(api: BrokerApi, gauge: GaugeWithFigures) -> None:
     gauge.answers["ann"] = EngineUnavailable("Docker is away.", "Wait.")
     await api.session("ann")
-    homes: Any = api.broker.homes
+    homes = settled(api)
     await homes.round()
     await homes.round()
     assert gauge.asked == ["ann"]
@@ -148,7 +164,7 @@ async def test_who_comes_back_has_a_home_again(
 ) -> None:
     await root.put("homes/ann", json={"state": "erased"})
     await api.session("ann")
-    homes: Any = api.broker.homes
+    homes = settled(api)
     await homes.round()
     async with api.client(HUB_TOKEN) as hub:
         found = (await hub.get("homes?user=ann")).json()

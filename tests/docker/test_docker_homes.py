@@ -139,13 +139,13 @@ def box(engine: Any, daemon: DockerDaemon, tmp_path: Path) -> HomesBox:
     return HomesBox(client=engine, base_url=daemon.base_url, image=image, folder=tmp_path, owner=OTHER)
 
 
-def gauge(daemon: DockerDaemon, owner: Owner = OTHER) -> DockerHomeGauge:
+def gauge(daemon: DockerDaemon, owner: Owner = OTHER, limit_s: float = 60) -> DockerHomeGauge:
     return DockerHomeGauge(
         installation=INSTALLATION,
         base_url=daemon.base_url,
         template="volume",
         rule=OwnerRule(fixed=owner),
-        limit_s=60,
+        limit_s=limit_s,
     )
 
 
@@ -208,6 +208,14 @@ async def test_measured_is_what_lies_on_the_disk(daemon: DockerDaemon, box: Home
     assert (partial.files < 510, partial.whole) == (True, False)
     assert box.helpers_left() == []
     measuring.close()
+
+
+async def test_what_takes_too_long_is_unknown_and_ends(daemon: DockerDaemon, box: HomesBox) -> None:
+    box.run("noa", "chown -R 2001:2002 .", owner=Owner(0, 0))
+    hasty = gauge(daemon, limit_s=0.000001)
+    assert await hasty.measure("noa") is None
+    assert box.helpers_left() == []
+    hasty.close()
 
 
 def _call(engine: Any) -> Any:

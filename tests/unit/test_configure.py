@@ -53,6 +53,15 @@ def test_the_broker_limits_not_the_hub(tmp_path: Path) -> None:
     assert c.Spawner.http_timeout <= 30
 
 
+def test_homes_are_whose_site_yaml_says(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir(parents=True)
+    text = "docker: {home: '/srv/homes/{username}'}\nhomes: {owner: nss, uid: 2001, gid: 2002}\n"
+    (tmp_path / "config" / "site.yaml").write_text(text, encoding="utf-8")
+    spawner = configured(tmp_path, engine="docker").GpuDockerSpawner
+    assert (spawner.home, spawner.home_owner) == ("/srv/homes/{username}", "nss")
+    assert (spawner.home_uid, spawner.home_gid) == (2001, 2002)
+
+
 def test_roles_are_the_least(tmp_path: Path) -> None:
     c = configured(tmp_path)
     roles = {role["name"]: role for role in c.JupyterHub.load_roles}

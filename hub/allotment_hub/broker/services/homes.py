@@ -24,6 +24,7 @@ __all__ = ["Homes", "home_warning"]
 _log = logging.getLogger(__name__)
 _GIB: Final = 2**30
 _LOOK_EVERY_S: Final = 30.0
+_SETTLED_S: Final = 60.0
 _RETRY_S: Final = 600
 _AGAIN_S: Final = 10
 """A measurement this young answers whoever asks again."""
@@ -44,12 +45,15 @@ class Homes:
         book: Book,
         gauge: HomeGauge | None,
         clock: Callable[[], datetime],
+        settled_s: float = _SETTLED_S,
     ) -> None:
+        """Homes of sessions younger than `settled_s` are left alone: starts come first."""
         self._settings = settings
         self._store = store
         self._book = book
         self._gauge = gauge
         self._clock = clock
+        self._settled = timedelta(seconds=settled_s)
         self._measuring: dict[str, asyncio.Task[HomeRow]] = {}
         self._at_work: dict[str, datetime] = {}
         """Person -> when a session of theirs was last seen."""
@@ -99,7 +103,7 @@ class Homes:
             return
         now = self._clock()
         for lease in self._book.all():
-            if lease.state in LIVE and lease.active_at is not None:
+            if lease.state in LIVE and lease.active_at is not None and lease.active_at <= now - self._settled:
                 self._at_work[lease.user] = now
         for user, seen in list(self._at_work.items()):
             row = await self._row(user)
