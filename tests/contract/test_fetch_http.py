@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,3 +194,32 @@ async def test_it_does_not_begin_for_a_parent_that_is_gone(tmp_path: Path) -> No
     with pytest.raises(DatasetUnavailable, match="broke off"):
         await fetched(told)
     assert not (tmp_path / "work").exists()
+
+
+_BROKER = """
+import asyncio, os, sys
+from allotment_hub.data.runner import run_fetch
+from allotment_hub.data.spec import FetchSpec
+
+told = FetchSpec.model_validate_json(sys.argv[1]).model_copy(update={"parent_pid": os.getpid()})
+asyncio.run(run_fetch(told, lambda now: print(now.got_bytes, flush=True)))
+"""
+
+
+async def test_kill_9_of_the_broker_ends_its_fetch_and_the_next_one_goes_on(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.hold = threading.Event()
+    told = spec(tmp_path, server.url("/iris.bin"), server=server, checksum=SUM)
+    broker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _BROKER, told.model_dump_json(), stdout=asyncio.subprocess.DEVNULL
+    )
+    part = tmp_path / "work" / "part"
+    await until(lambda: part.exists() and part.stat().st_size >= 1_000_000, deadline_s=60)
+    (child,) = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    broker.kill()
+    await broker.wait()
+    await until(lambda: not Path(f"/proc/{child}").exists(), deadline_s=10)
+    server.hold.set()
+    assert (await fetched(told)).checksum == SUM
+    assert int((server.asked[-1][1] or "bytes=0-")[6:-1]) >= 1_000_000

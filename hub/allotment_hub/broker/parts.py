@@ -365,6 +365,7 @@ class Parts:
             waiters=self.waiters,
             history=self.history,
             clock=self.clock,
+            waits_for=self.data.datasets.waits_for,
         )
 
     def reconciler(self) -> Reconciler:

@@ -76,6 +76,10 @@ class DatasetFetching:
         self._jobs.start(f"dataset-{name}", lambda: self._bring(name))
         self._changed(name)
 
+    def tell(self, name: str) -> None:
+        """Something about it changed that people see."""
+        self._changed(name)
+
     async def stop(self, name: str) -> None:
         """End a fetch that nobody wants any more; what it has is kept for the next one."""
         task = self._tasks.get(name)

@@ -235,12 +235,14 @@ class Datasets:
             await self._fetching.stop(row.name)
         self._shelf.put(row)
         await self._store.write("dataset.register", lambda tx: table.put(tx.connection, row))
+        self._fetching.tell(name)
         await self.ended()
         return row
 
     async def pin(self, name: str, *, pinned: bool) -> Dataset:
         self._shelf.get(name)
         await self._change("dataset.pin", name, pinned=pinned)
+        self._fetching.tell(name)
         return self._shelf.get(name)
 
     async def warm(self, name: str) -> Dataset:
@@ -266,6 +268,7 @@ class Datasets:
         await self._fetching.stop(name)
         self._shelf.remove(name)
         await self._store.write("dataset.remove", lambda tx: table.remove(tx.connection, name))
+        self._fetching.tell(name)
         await self.ended()
 
     def _unused(self, name: str) -> None:

@@ -9,6 +9,7 @@ from allotment_spawner.core.allocator import NoRoom, capacity, place
 from allotment_spawner.core.errors import BrokerUnavailable, Refusal
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.core.request import Request
+from allotment_spawner.wire import Work
 
 from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.book import Book
@@ -66,7 +67,9 @@ class Explainer:
         waiters: Waiters,
         history: History,
         clock: Callable[[], datetime],
+        waits_for: Callable[[Lease], Work | None] = lambda _lease: None,
     ) -> None:
+        self._waits_for = waits_for
         self._catalog = catalog
         self._store = store
         self._book = book
@@ -127,6 +130,9 @@ class Explainer:
             rules.append(
                 ("nobody_waits", "Nobody waits for it at the moment; it keeps its place for a while.")
             )
+        work = self._waits_for(lease)
+        if work is not None:
+            rules.append(("data_on_its_way", f"It waits for data. {work.sentence}"))
         if lease.reserved:
             rules.append(("cutting", "Its device is being prepared."))
         if self._seen.engine_problem is not None:
