@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from allotment.errors import NotAllotment, Refused, Unreachable
-from allotment.fleet import Fleet
+from allotment.fleet import Disk, Fleet
 from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me
 from allotment.settings import Settings
 
@@ -94,6 +94,10 @@ class Client:
     def fleet(self) -> Fleet:
         """Operators only."""
         return self._one(Fleet, "api/v1/fleet")
+
+    def disk(self) -> Disk:
+        """Operators only."""
+        return self._one(Disk, "api/v1/disk")
 
     def _one(self, model: type[Model], path: str) -> Model:
         return self._checked(model, self._get(path, {}))

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Fleet", "FleetGpu", "FleetProcess", "FleetSlice", "Part", "Stray", "Whole"]
+__all__ = ["Disk", "DiskPlace", "Fleet", "FleetGpu", "FleetProcess", "FleetSlice", "Part", "Stray", "Whole"]
 
 
 class _Reply(BaseModel):
@@ -87,3 +87,22 @@ class Fleet(_Reply):
     engine: Part
     gpus: tuple[FleetGpu, ...] = ()
     strays: tuple[Stray, ...] = ()
+
+
+class DiskPlace(_Reply):
+    """A folder by its use, and the room on its disk; None is unknown."""
+
+    name: str
+    path: str
+    free_bytes: int | None = None
+    low: bool = False
+
+
+class Disk(_Reply):
+    """`GET disk`: `ok` False means that nothing new is started, and `reason` why. `quota` "none": scratch
+    folders are measured, not limited."""
+
+    ok: bool
+    reason: str | None = None
+    places: tuple[DiskPlace, ...] = ()
+    quota: str | None = None

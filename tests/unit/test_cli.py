@@ -56,6 +56,7 @@ def test_status_shows_services_and_sessions_to_operators(allot: Allot, url: str)
     for part in ("JupyterHub 6.1.1", "simulated", "local", "lease-runs", "1g.10gb at 0", "queued, place 2"):
         assert part in done.output
     assert "Xid 79 was seen" in done.output
+    assert "12.0 GiB free at /srv/allotment; scratch is limited by xfs" in done.output
 
 
 def test_status_tells_people_what_is_simulated(allot: Allot, url: str) -> None:
@@ -70,7 +71,7 @@ def test_status_for_scripts(allot: Allot, url: str) -> None:
     document = json.loads(done.stdout)
     assert document["simulated"] is True
     assert {service["name"]: service["ok"] for service in document["services"]} == dict.fromkeys(
-        ("hub", "broker", "agent", "engine"), True
+        ("hub", "broker", "agent", "engine", "disk"), True
     )
     assert [item["id"] for item in document["sessions"]] == ["lease-waits", "lease-runs"]
 

@@ -10,7 +10,7 @@ from allotment.client import Client
 from allotment.commands.leases import lease_table
 from allotment.console import AsJson, DataDir, broker, print_json, screen
 from allotment.errors import AllotmentError, Refused
-from allotment.fleet import Fleet, Part
+from allotment.fleet import Disk, Fleet, Part
 from allotment.models import Lease, Me
 
 __all__ = ["status"]
@@ -67,7 +67,8 @@ def _look(client: Client) -> Look:
         return Look(known)
     try:
         fleet, me = _fleet(client), client.me()
-        return Look(known + _machine(fleet, me), fleet, client.leases(live=True), me.simulated)
+        parts = known + _machine(fleet, me) + (_disk(client) if fleet else [])
+        return Look(parts, fleet, client.leases(live=True), me.simulated)
     except AllotmentError:
         if hub.ok:
             raise
@@ -97,6 +98,25 @@ def _machine(fleet: Fleet | None, me: Me) -> list[Service]:
         gpus = "GPUs are simulated (no real card is behind them)" if me.simulated else "only operators see it"
         return [Service("agent", None, gpus), Service("engine", None, engine)]
     return [_part("agent", fleet.agent, _hardware(fleet)), _part("engine", fleet.engine, engine)]
+
+
+def _disk(client: Client) -> list[Service]:
+    """The fullest disk, or why nothing new is started; no line from a broker that does not tell."""
+    try:
+        disk = client.disk()
+    except Refused:
+        return []
+    return [Service("disk", disk.ok, _room(disk) if disk.ok else disk.reason or "too little room")]
+
+
+def _room(disk: Disk) -> str:
+    known = [(place.free_bytes, place.path) for place in disk.places if place.free_bytes is not None]
+    if not known:
+        return "unknown"
+    free, path = min(known)
+    limited = {None: "", "none": "; scratch is measured, not limited"}
+    scratch = limited.get(disk.quota, f"; scratch is limited by {disk.quota}")
+    return f"{free / 2**30:.1f} GiB free at {path}{scratch}"
 
 
 def _part(name: str, part: Part, note: str) -> Service:

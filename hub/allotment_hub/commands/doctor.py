@@ -15,6 +15,7 @@ from allotment_hub.host.checkout import version
 from allotment_hub.host.checks import Finding, machine_findings, rights_finding
 from allotment_hub.host.control import running
 from allotment_hub.host.data_checks import data_findings
+from allotment_hub.host.disk_checks import floor_findings, quota_findings
 from allotment_hub.host.docker_checks import docker_findings, firewall_findings
 from allotment_hub.host.docker_host import DockerHost, DockerProblem
 from allotment_hub.host.hardware import driver_gpus
@@ -24,6 +25,7 @@ from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import SERVICES
 from allotment_hub.host.waiting import read_state, session_problem
 from allotment_hub.paths import Paths
+from allotment_hub.people.journal import Journal
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
@@ -54,10 +56,13 @@ def examine(paths: Paths) -> list[Finding]:
     site = _site(paths, findings)
     settings, runtime = HostSettings.load(paths.data), read_runtime(paths)
     findings.append(_gpus(runtime))
+    findings += _leaving(paths)
     if settings is None or runtime is None:
         findings.append(Finding("services", "warning", "Allotment was not started yet.", "Run ./deploy/up."))
     else:
         findings += [*_rights(settings), *_services(paths, settings)]
+        findings += quota_findings(site, paths, settings)
+    findings += floor_findings(site, paths, settings)
     wants_docker = runtime is None or runtime.engine == "docker"
     engine = docker_findings(base_url=site.docker.socket, real_gpus=driver_gpus()[0] > 0)
     if not wants_docker:
@@ -81,6 +86,19 @@ def _site(paths: Paths, findings: list[Finding]) -> Site:
         return Site()
     findings.append(Finding("configuration", "ok", f"{paths.site.parent} is sound"))
     return site
+
+
+def _leaving(paths: Paths) -> list[Finding]:
+    """People whose leaving was cut short."""
+    return [
+        Finding(
+            "people",
+            "warning",
+            f"{leaving.user} has not left whole (done: {', '.join(leaving.done) or 'nothing'}).",
+            f"Finish it: allot people offboard {leaving.user}",
+        )
+        for leaving in Journal.unfinished(paths.offboard)
+    ]
 
 
 def _gpus(runtime: Runtime | None) -> Finding:

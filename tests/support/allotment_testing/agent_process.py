@@ -39,6 +39,7 @@ class AgentProcess:
         spec: str = _SPEC,
         dies_at: tuple[str, str] | None = None,
         deadlines: dict[str, float] | None = None,
+        folders: dict[str, Path] | None = None,
     ) -> None:
         self.folder = folder
         self.socket = folder / "agent.sock"
@@ -47,6 +48,7 @@ class AgentProcess:
         self._spec = spec
         self._dies_at = dies_at
         self._deadlines = deadlines or {}
+        self._folders = folders or {}
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -61,6 +63,8 @@ class AgentProcess:
     def command(self) -> list[str]:
         options = ["--socket", str(self.socket), "--state-dir", str(self.state_dir), "--gpus", self._spec]
         options += [f"--deadline={verb}={seconds}" for verb, seconds in self._deadlines.items()]
+        for name, path in self._folders.items():
+            options += ["--folders", f"{name}={path}"]
         if self._dies_at is None:
             return [sys.executable, "-m", "allotment_spawner.gpu.agent.main", *options]
         marker = str(self.folder / "died")

@@ -16,6 +16,7 @@ import uvicorn
 from allotment_hub.broker.app import create_app
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.routes.context import Context
+from allotment_hub.broker.services.disk import DiskView, PlaceView
 from allotment_hub.broker.services.views import (
     DeviceHold,
     EngineHealthView,
@@ -175,6 +176,19 @@ class CannedExplainer:
         )  # fmt: skip
 
 
+class CannedDisk:
+    async def view(self) -> DiskView:
+        place = PlaceView(
+            name="data",
+            path="/srv/allotment",
+            free_bytes=12 * 2**30,
+            total_bytes=2**40,
+            guarded=True,
+            low=False,
+        )
+        return DiskView(ok=True, reason=None, floor_bytes=5 * 2**30, places=(place,), quota="xfs")
+
+
 class CannedChanges:
     async def subscribe(self) -> AsyncIterator[int]:
         yield 1
@@ -198,6 +212,7 @@ def canned_context(*, ready: bool = True) -> Context:
     canned |= {
         "leases": CannedLeases(),
         "fleet": CannedFleet(),
+        "disk": CannedDisk(),
         "explainer": CannedExplainer(),
         "changes": CannedChanges(),
         "auth": CannedAuth(),
