@@ -222,6 +222,13 @@ async def test_a_file_server_that_hangs_delays_its_own_starts_only(
     release.set()
 
 
+async def test_people_with_numbers_of_their_own_share_by_group(pool: ThreadPoolExecutor) -> None:
+    homes = Homes(template="volume", rule=nss(), pool=pool, limit_s=10)
+    assert (await homes.of("ann", "feedbeef")).env == {"ALLOTMENT_UMASK": "0002"}
+    same = Homes(template="volume", rule=OwnerRule(), pool=pool, limit_s=10)
+    assert (await same.of("ann", "feedbeef")).env == {}
+
+
 async def test_a_home_of_an_odd_name_stays_below_its_template(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:

@@ -49,7 +49,8 @@ def pack(
 
     The file has its name only when all of that went well. `progress` gets the bytes read so far.
     """
-    private_folder(target.parent)
+    if not target.parent.exists():
+        private_folder(target.parent)  # an operator's own folder keeps its mode
     part = target.with_name(f"{target.name}.part")
     try:
         with part.open("wb") as file:

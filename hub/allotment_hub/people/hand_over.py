@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -65,14 +68,30 @@ def folder_name(user: str, stamp: str) -> str:
     return f"from-{user if _PLAIN.fullmatch(user) else safe_name(user)}-{stamp}"
 
 
+@contextmanager
+def _readable_by(archive: Path, owner: Owner) -> Iterator[None]:
+    """The helper is not root. Without root's rights the file is open to all for a while, in a folder that
+    is not."""
+    before = archive.stat()
+    root = os.geteuid() == 0
+    if root:
+        os.chown(archive, owner.uid, -1)
+    else:
+        archive.chmod(0o644)
+    try:
+        yield
+    finally:
+        if root:
+            os.chown(archive, before.st_uid, -1)
+        archive.chmod(0o600)
+
+
 def hand_over(
     helpers: Helpers, *, user: str, packed: Packed, to: str, home: HomeMount, owner: Owner, folder: str
 ) -> None:
     """Unpack into `folder` in the home of `to`; done already is fine. `HostError` says what kept it."""
     archive = Path(packed.path)
-    # the helper is not root, and the folder above is closed to everybody
-    archive.chmod(0o644)
-    try:
+    with _readable_by(archive, owner):
         done = helpers.run(
             "hand-over",
             user,
@@ -84,8 +103,6 @@ def hand_over(
             ],
             limit_s=LIMIT_S,
         )
-    finally:
-        archive.chmod(0o600)
     if done.code != 0:
         why = " | ".join(line[:200] for line in done.err.splitlines()[-3:]) or "it took too long"
         raise HostError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,6 +90,16 @@ class Journal:
                 f"{self.path} cannot be read ({error}); it tells how far an earlier run came. Look at it, "
                 "and remove it to begin anew."
             ) from None
+
+    @staticmethod
+    def unfinished(folder: Path) -> list[Leaving]:
+        """All of them; what cannot be read or listed is left out."""
+        found = []
+        with suppress(OSError):
+            for file in sorted(folder.glob("*.json")):
+                with suppress(OSError, ValueError, TypeError, KeyError):
+                    found.append(Leaving.from_json(file.read_text(encoding="utf-8")))
+        return found
 
     def save(self, leaving: Leaving) -> None:
         private_folder(self.folder)

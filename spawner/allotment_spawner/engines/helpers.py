@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ __all__ = ["Helpers", "remove_helpers"]
 
 LABEL_PACKAGES: Final = "org.allotment.packages"
 _LINES: Final = 60
+_AGAIN_S: Final = 0.5
 _ERRORS_BYTES: Final = 8000
 
 
@@ -36,7 +39,11 @@ class Helpers:
     on this machine.
     """
 
-    def __init__(self, *, installation: str, base_url: str, image: str | None = None) -> None:
+    def __init__(
+        self, *, installation: str, base_url: str, image: str | None = None, patience_s: float = 30.0
+    ) -> None:
+        """`patience_s`: how long to wait for a volume that a container which is just ending still uses."""
+        self._patience_s = patience_s
         self._installation = installation
         self._base_url = base_url
         self._image = image
@@ -60,8 +67,16 @@ class Helpers:
 
     def remove_volume(self, home: HomeMount) -> None:
         """Gone already is fine; one in use is `EngineUnavailable`."""
+        limit = time.monotonic() + self._patience_s
         with self._client() as client, contextlib.suppress(NotFound):
-            client.remove_volume(home.source)
+            while True:
+                try:
+                    client.remove_volume(home.source)
+                    return
+                except APIError as error:
+                    if error.status_code != HTTPStatus.CONFLICT or time.monotonic() > limit:
+                        raise
+                time.sleep(_AGAIN_S)
 
     def run(
         self,

@@ -50,7 +50,7 @@ class HomesBox:
         self._image = image
         self.folder = folder
         self.owner = owner or Owner()
-        self.helpers = Helpers(installation=INSTALLATION, base_url=base_url)
+        self.helpers = Helpers(installation=INSTALLATION, base_url=base_url, patience_s=1)
         self.homes = Homes(
             template=template,
             installation=INSTALLATION,
