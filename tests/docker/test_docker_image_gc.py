@@ -1,4 +1,4 @@
-"""Removing images on a real engine: killed between any two steps, met by a new user, shared with others."""
+"""Building, and removing on a real engine: killed between steps, met by a new user, shared with others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from allotment.cli import build_app
 from allotment.client import Client
 from allotment.settings import find_settings
 from allotment_hub.images.collect import collect
 from allotment_hub.images.machine import MachineImages
 from allotment_hub.images.plan import Known, Verdict, plan
 from allotment_hub.images.registering import registration
+from allotment_testing.docker_images import BASE_IMAGE
 from allotment_testing.image_versions import small_image
 from allotment_testing.installation import Installation
 from docker.errors import ImageNotFound
+from typer.testing import CliRunner
 
 STEPS = ("begin", "begun", "taken", "told")
 
@@ -72,6 +75,22 @@ def gc(
 def state(broker: Client, digest: str) -> str:
     (found,) = [one["state"] for one in broker.send("GET", "images") if one["digest"] == digest]
     return str(found)
+
+
+def test_a_build_is_offered(broker: Client, installation: Installation) -> None:
+    """Of what the tests built already, so that nothing is made anew: the image is the same version."""
+    (before,) = broker.send("GET", "images?environment=minimal")
+    argv = ["images", "build", "minimal", "--variant", "cpu", "--base", BASE_IMAGE, "--no-audit"]
+    done = CliRunner().invoke(build_app(), [*argv, "--data-dir", str(installation.data)])
+    assert done.exit_code == 0, done.output
+    assert "Building minimal (cpu)" in done.output
+    assert f"minimal {before['version']} ({before['label']}) is offered from now on." in done.output
+    (after,) = broker.send("GET", "images?environment=minimal")
+    assert after["added_at"] > before["added_at"]
+    failing = ["images", "build", "nonsense", "--no-audit", "--data-dir", str(installation.data)]
+    failed = CliRunner().invoke(build_app(), failing)
+    assert failed.exit_code == 1
+    assert "Nothing new is offered" in failed.output
 
 
 @pytest.mark.parametrize("step", STEPS)
