@@ -58,21 +58,10 @@ def offer_tour():
         sys.stderr.write(f"The tour was not laid into the home: {error}\n")
 
 
-def check_packages():
-    """Look in the background whether what the person installed goes with this image; never in the way."""
-    try:
-        from allotment.packages.report import begin_check  # noqa: PLC0415
-
-        begin_check()
-    except Exception as error:  # noqa: BLE001 - the server starts whatever lies in a home
-        sys.stderr.write(f"Installed packages could not be checked: {error}\n")
-
-
 if __name__ == "__main__":
     gc.disable()
     prepare_home()
     offer_tour()
-    check_packages()
     try:
         main = load()
     except (ImportError, AttributeError):
