@@ -13,6 +13,7 @@ from allotment_spawner.wire import (
     EnvironmentView,
     FlavorView,
     HomeView,
+    LastCall,
     LeaseReply,
     LeaseRequest,
     LeaseView,
@@ -111,6 +112,11 @@ def _add_steps(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
         lease = _known(fake, lease_id, attempt)
         fake.end(lease, reason)
         return fake.reply(lease)
+
+    @app.post(f"{prefix}/leases/{{lease_id}}/last-call")
+    async def last_call(lease_id: str) -> LastCall:
+        _known(fake, lease_id, None)
+        return LastCall(listeners=1, answered=1, saved=1, failed=0)
 
 
 def _add_lists(app: FastAPI, fake: FakeBroker, prefix: str) -> None:
