@@ -39,7 +39,9 @@ class ObjectStore:
 
     def put(self, bucket: str, **objects: bytes) -> None:
         """Make the bucket (again) and put these, readable for all; `__` in a name stands for `/`."""
-        with httpx.Client(base_url=self.endpoint, trust_env=False, headers={"x-amz-acl": "public-read"}) as client:
+        with httpx.Client(
+            base_url=self.endpoint, trust_env=False, headers={"x-amz-acl": "public-read"}
+        ) as client:
             client.put(f"/{bucket}")
             for name, body in objects.items():
                 client.put(f"/{bucket}/{name.replace('__', '/')}", content=body).raise_for_status()
