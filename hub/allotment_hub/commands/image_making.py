@@ -27,7 +27,7 @@ from allotment_hub.images.saved import drop_folder, write_folder
 from allotment_hub.paths import Paths
 from allotment_hub.site import DockerSettings
 
-__all__ = ["register"]
+__all__ = ["Bars", "register"]
 
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 _SAVED = "environments"
@@ -132,7 +132,7 @@ def pull(
     """Bring an image from a registry and offer it; sessions can bring it again when it is not here."""
     paths = paths_of(data_dir)
     with polite(), broker(data_dir) as client, machine_of(data_dir) as machine:
-        with _Bars() as bars:
+        with Bars() as bars:
             try:
                 found = machine.pull(reference, bars.show)
             except PullFailed as error:
@@ -167,7 +167,7 @@ def warm(
 def _warm(machine: MachineImages, name: str, image: dict[str, Any]) -> None:
     found = machine.named(image["digest"])
     if found is None and image["source"]:
-        with _Bars() as bars:
+        with Bars() as bars:
             try:
                 found = machine.pull(image["source"], bars.show)
             except PullFailed as error:
@@ -180,26 +180,29 @@ def _warm(machine: MachineImages, name: str, image: dict[str, Any]) -> None:
     typer.echo(f"{name} {image['version']} is warm")
 
 
-class _Bars:
+class Bars:
     """A bar a layer and one for all; plain lines where there is no terminal."""
 
-    def __init__(self) -> None:
-        self._console = Console()
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=self._console
         )
         self._tasks: dict[str, TaskID] = {}
         self._said = -1
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> Bars:
+        """Nothing is drawn before the first byte."""
         if self._console.is_terminal:
             self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
     def show(self, progress: PullProgress) -> None:
+        """Called at each event of the engine's."""
         if not self._console.is_terminal:
             self._say(progress)
             return
@@ -219,4 +222,4 @@ class _Bars:
         if part > self._said:
             self._said = part
             whole = "?" if total is None else in_bytes(total)
-            typer.echo(f"{in_bytes(progress.got_bytes)} of {whole}")
+            self._console.print(f"{in_bytes(progress.got_bytes)} of {whole}")
