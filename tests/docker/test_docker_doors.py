@@ -26,7 +26,7 @@ MAKE_REPOSITORY = f"""
 set -e
 mkdir -p ~/upstream && cd ~/upstream
 git init -q -b main . && echo '# Lesson' > start.md && git add .
-git -c user.name=Ann -c user.email=ann@example.org commit -q -m Begin
+git -c user.name=Ann -c user.email=ann@example.org commit -q --allow-empty -m Begin
 git config --global url."file://$HOME/upstream".insteadOf {REPO}
 """
 START_APP = f"""
@@ -125,6 +125,27 @@ def test_a_repository_is_pulled_into_the_home(
     told = httpx.get(f"{at}/git-pull/api?{asked}", headers=own, timeout=60).text
     assert '"phase": "finished"' in told, told
     assert containers.inside(lease["id"], "bash", "-c", "cat ~/course/start.md") == "# Lesson\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (".ipython/profile_default/startup", "hidden folder"),
+        ("course/.git/hooks", "hidden folder"),
+        ("../../tmp/x", "hidden folder"),
+        ("/tmp/x", "outside of your home"),
+    ],
+)
+def test_a_link_plants_nothing_where_programs_look(
+    at: str, own: dict[str, str], lease: dict[str, Any], containers: Containers, target: str, said: str
+) -> None:
+    containers.inside(lease["id"], "bash", "-c", MAKE_REPOSITORY)
+    asked = f"repo={quote(REPO, safe='')}&branch=main&targetpath={quote(target, safe='')}"
+    told = httpx.get(f"{at}/git-pull/api?{asked}", headers=own, timeout=60).text
+    assert '"phase": "error"' in told
+    assert said in told
+    there = f"test ! -e ~/'{target}/start.md' -a ! -e '{target}/start.md'"
+    containers.inside(lease["id"], "bash", "-c", there)
 
 
 @pytest.mark.parametrize("path", ["lab", "tree", "tree/course", "terminals/1"])

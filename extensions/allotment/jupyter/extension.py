@@ -10,6 +10,7 @@ from jupyter_server.utils import url_path_join
 
 from allotment import packages
 from allotment.errors import NotConfigured
+from allotment.jupyter.git_links import add_guard
 from allotment.jupyter.handlers import NoticesSocket, PackagesHandler, SessionHandler
 from allotment.jupyter.pages import Pages
 from allotment.jupyter.room import Room
@@ -32,6 +33,7 @@ def load(app: Any) -> None:
         app.log.info("Allotment: %s", why.sentence)
         return
     begin_check()
+    add_guard(app)
     upstream = Upstream(settings=settings, lease=lease)
     session = SessionView(
         env=os.environ, upstream=upstream, room=Room(home=Path.home()), packages=packages.status
