@@ -9,19 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from allotment_hub.broker.factory import Broker
-from allotment_hub.site import DatasetSettings, DiskSettings, Mount, Policies, Site
 from allotment_spawner.core.errors import (
-    AddressNotAllowed,
-    DatasetUnavailable,
     InUse,
-    Refusal,
     UnknownDataset,
 )
 from allotment_spawner.core.lease import EndReason, LeaseState
-from allotment_spawner.wire import LeaseReply
 from allotment_testing.broker_world import BrokerWorld, until
 from allotment_testing.crashes import Crash, CrashPoint
+from allotment_testing.data_world import all_there, granted, person, register, states, world_of
 from allotment_testing.file_server import FileServer, file_server
 from allotment_testing.protocol_spawner import ProtocolSpawner
 
@@ -35,65 +30,9 @@ def server() -> Iterator[FileServer]:
         yield served
 
 
-def world_of(
-    tmp_path: Path, server: FileServer, *, mounts: tuple[Mount, ...] = (), mib: float = 1000
-) -> BrokerWorld:
-    site = Site(
-        policies=Policies(sessions_per_person=50),
-        datasets=DatasetSettings(allow_hosts=(server.host,), limit_gib=mib / 1024),
-        disk=DiskSettings(floor_gib=0),
-        mounts=mounts,
-    )
-    return BrokerWorld(tmp_path / "broker", site=site)
-
-
 @pytest.fixture
 def world(tmp_path: Path, server: FileServer) -> BrokerWorld:
     return world_of(tmp_path, server)
-
-
-async def register(broker: Broker, server: FileServer, *names: str, **told: object) -> None:
-    for name in names:
-        await broker.datasets.register(
-            name, by="admin", **({"source": server.url(f"/{name}.bin")} | BARE | told)
-        )
-
-
-BARE = {
-    "title": "",
-    "description": "",
-    "licence": "",
-    "checksum": None,
-    "size_bytes": None,
-    "unpack": False,
-    "groups": None,
-    "pinned": False,
-}
-
-
-def person(world: BrokerWorld, name: str, *datasets: str) -> ProtocolSpawner:
-    spawner = ProtocolSpawner(world, name, flavor="cpu")
-    spawner.body = spawner.body.model_copy(update={"datasets": datasets})
-    return spawner
-
-
-def states(broker: Broker) -> dict[str, str]:
-    return {row.name: row.state for row in broker.datasets.rows()}
-
-
-async def all_there(broker: Broker, *names: str) -> None:
-    await until(lambda: all(states(broker)[name] == "ready" for name in names), deadline_s=60)
-
-
-async def granted(spawner: ProtocolSpawner, broker: Broker) -> LeaseReply:
-    """Connected until it is; longer than the wait of other tests, as a process is started for the data."""
-    async with asyncio.timeout(60):
-        async for event in broker.leases.watch(lease_id=spawner.lease, attempt=spawner.attempt):
-            spawner.reply = event.reply
-            if event.type != "queued":
-                assert event.type == "granted", event.reply.refusal
-                return event.reply
-    raise AssertionError("the stream ended")
 
 
 async def test_a_start_waits_for_its_data_sees_it_come_and_gets_it_read_only(
@@ -283,76 +222,6 @@ async def test_another_content_than_the_first_time_is_not_taken_quietly(
         await all_there(broker, "iris")
 
 
-async def test_sources_that_may_not_be_asked_are_refused_at_once(
-    world: BrokerWorld, server: FileServer
-) -> None:
-    async with world.broker() as broker:
-        for source in ("file:///etc/passwd", "http://127.0.0.1:1/x", "/etc"):
-            with pytest.raises(AddressNotAllowed):
-                await register(broker, server, "evil", source=source)
-        assert broker.datasets.rows() == []
-
-
-async def test_mounts_by_group_and_a_missing_folder_is_refused(tmp_path: Path, server: FileServer) -> None:
-    for name in ("course", "shared", "staff"):
-        (tmp_path / "srv" / name).mkdir(parents=True)
-    mounts = (
-        Mount(name="course", path=str(tmp_path / "srv/course"), title="The course"),
-        Mount(name="shared", path=str(tmp_path / "srv/shared"), target="/mnt/shared", write=("team",)),
-        Mount(name="staff", path=str(tmp_path / "srv/staff"), read=("staff",), write=("team",)),
-    )
-    world = world_of(tmp_path, server, mounts=mounts)
-    world.hub.groups |= {"bob": frozenset({"team"}), "cat": frozenset({"staff"})}
-    async with world.broker() as broker:
-        seen = {}
-        for name in ("ann", "bob", "cat"):
-            reply = await person(world, name).request(broker)
-            assert reply.launch is not None
-            seen[name] = [(mount.target, not mount.read_only) for mount in reply.launch.mounts]
-            views = await broker.mounts.views(name)
-            assert [(view.path, view.writable) for view in views] == seen[name]
-        assert seen["ann"] == [("/data/course", False), ("/mnt/shared", False)]
-        assert seen["bob"] == [("/data/course", False), ("/mnt/shared", True), ("/data/staff", True)]
-        assert seen["cat"] == [("/data/course", False), ("/mnt/shared", False), ("/data/staff", False)]
-        (tmp_path / "srv/course").rmdir()
-        with pytest.raises(DatasetUnavailable, match="course") as refused:
-            await person(world, "dan").request(broker)
-        assert str(tmp_path) not in refused.value.sentence + refused.value.next_step
-        (tmp_path / "srv/course").symlink_to("/etc")
-        with pytest.raises(DatasetUnavailable, match="course"):
-            await person(world, "dan").request(broker)
-        world.hub.away = True
-        with pytest.raises(Refusal, match="hub does not answer"):
-            await person(world, "dan").request(broker)
-
-
-async def test_on_the_local_engine_there_are_none_and_it_is_said(tmp_path: Path, server: FileServer) -> None:
-    mount = Mount(name="course", path=str(tmp_path))
-    site = Site(datasets=DatasetSettings(allow_hosts=(server.host,)), mounts=(mount,))
-    world = BrokerWorld(tmp_path / "broker", site=site, engine="local", trust_users=True)
-    async with world.broker() as broker:
-        await register(broker, server, "iris")
-        with pytest.raises(DatasetUnavailable, match="plain processes"):
-            await person(world, "ann", "iris").request(broker)
-        assert await broker.mounts.views("ann") == []
-        (view,) = await broker.datasets.views("ann")
-        assert "plain processes" in (view.reason or "")
-        assert (await person(world, "ann").request(broker)).lease.state is LeaseState.GRANTED
-
-
-async def test_a_cache_that_cannot_be_written_refuses_data_and_nothing_else(
-    tmp_path: Path, server: FileServer
-) -> None:
-    (tmp_path / "file").write_text("")
-    world = world_of(tmp_path, server)
-    world.site = world.site.model_copy(update={"datasets": DatasetSettings(cache=str(tmp_path / "file"))})
-    async with world.broker() as broker:
-        await broker.datasets.register("iris", by="admin", **(BARE | {"source": "https://example.org/iris"}))
-        with pytest.raises(DatasetUnavailable, match="cache of datasets cannot be used"):
-            await person(world, "ann", "iris").request(broker)
-        assert (await person(world, "ben").request(broker)).lease.state is LeaseState.GRANTED
-
-
 async def test_after_a_kill_at_every_step_the_next_broker_brings_it_to_an_end(
     tmp_path: Path, server: FileServer
 ) -> None:
@@ -397,3 +266,22 @@ async def dies_at(world: BrokerWorld, step: int, server: FileServer) -> bool:
     finally:
         await broker.close()
     return not crash.dead
+
+
+async def test_who_waits_for_data_keeps_waiting_over_a_restart_and_nothing_comes_twice(
+    world: BrokerWorld, server: FileServer
+) -> None:
+    server.hold = threading.Event()
+    ann = person(world, "ann", "iris")
+    async with world.broker() as first:
+        await register(first, server, "iris")
+        await ann.request(first)
+        part = world.paths.datasets / "tmp"
+        await until(lambda: any(one.stat().st_size > 1_000_000 for one in part.glob("*/part")), deadline_s=60)
+    async with world.broker() as second:
+        await until(lambda: len(server.asked) == 2, deadline_s=60)
+        server.hold.set()
+        reply = await granted(ann, second)
+        assert reply.launch is not None
+        assert (Path(reply.launch.mounts[0].source) / "iris.bin").read_bytes() == BODY
+        assert int((server.asked[1][1] or "bytes=0-")[6:-1]) > 1_000_000

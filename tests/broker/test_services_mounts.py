@@ -1,0 +1,88 @@
+"""Shared folders by group, and what is said where data cannot be had at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from allotment_hub.site import DatasetSettings, Mount, Site
+from allotment_spawner.core.errors import AddressNotAllowed, DatasetUnavailable, Refusal
+from allotment_spawner.core.lease import LeaseState
+from allotment_testing.broker_world import BrokerWorld
+from allotment_testing.data_world import BARE, person, register, world_of
+from allotment_testing.file_server import FileServer, file_server
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with file_server(**{"iris.bin": b"iris"}) as served:
+        yield served
+
+
+async def test_mounts_by_group_and_a_missing_folder_is_refused(tmp_path: Path, server: FileServer) -> None:
+    for name in ("course", "shared", "staff"):
+        (tmp_path / "srv" / name).mkdir(parents=True)
+    mounts = (
+        Mount(name="course", path=str(tmp_path / "srv/course"), title="The course"),
+        Mount(name="shared", path=str(tmp_path / "srv/shared"), target="/mnt/shared", write=("team",)),
+        Mount(name="staff", path=str(tmp_path / "srv/staff"), read=("staff",), write=("team",)),
+    )
+    world = world_of(tmp_path, server, mounts=mounts)
+    world.hub.groups |= {"bob": frozenset({"team"}), "cat": frozenset({"staff"})}
+    async with world.broker() as broker:
+        seen = {}
+        for name in ("ann", "bob", "cat"):
+            reply = await person(world, name).request(broker)
+            assert reply.launch is not None
+            seen[name] = [(mount.target, not mount.read_only) for mount in reply.launch.mounts]
+            views = await broker.mounts.views(name)
+            assert [(view.path, view.writable) for view in views] == seen[name]
+        assert seen["ann"] == [("/data/course", False), ("/mnt/shared", False)]
+        assert seen["bob"] == [("/data/course", False), ("/mnt/shared", True), ("/data/staff", True)]
+        assert seen["cat"] == [("/data/course", False), ("/mnt/shared", False), ("/data/staff", False)]
+        (tmp_path / "srv/course").rmdir()
+        with pytest.raises(DatasetUnavailable, match="course") as refused:
+            await person(world, "dan").request(broker)
+        assert str(tmp_path) not in refused.value.sentence + refused.value.next_step
+        (tmp_path / "srv/course").symlink_to("/etc")
+        with pytest.raises(DatasetUnavailable, match="course"):
+            await person(world, "dan").request(broker)
+        world.hub.away = True
+        with pytest.raises(Refusal, match="hub does not answer"):
+            await person(world, "dan").request(broker)
+
+
+async def test_on_the_local_engine_there_are_none_and_it_is_said(tmp_path: Path, server: FileServer) -> None:
+    mount = Mount(name="course", path=str(tmp_path))
+    site = Site(datasets=DatasetSettings(allow_hosts=(server.host,)), mounts=(mount,))
+    world = BrokerWorld(tmp_path / "broker", site=site, engine="local", trust_users=True)
+    async with world.broker() as broker:
+        await register(broker, server, "iris")
+        with pytest.raises(DatasetUnavailable, match="plain processes"):
+            await person(world, "ann", "iris").request(broker)
+        assert await broker.mounts.views("ann") == []
+        (view,) = await broker.datasets.views("ann")
+        assert "plain processes" in (view.reason or "")
+        assert (await person(world, "ann").request(broker)).lease.state is LeaseState.GRANTED
+
+
+async def test_a_cache_that_cannot_be_written_refuses_data_and_nothing_else(
+    tmp_path: Path, server: FileServer
+) -> None:
+    (tmp_path / "file").write_text("")
+    world = world_of(tmp_path, server)
+    world.site = world.site.model_copy(update={"datasets": DatasetSettings(cache=str(tmp_path / "file"))})
+    async with world.broker() as broker:
+        await broker.datasets.register("iris", by="admin", **(BARE | {"source": "https://example.org/iris"}))
+        with pytest.raises(DatasetUnavailable, match="cache of datasets cannot be used"):
+            await person(world, "ann", "iris").request(broker)
+        assert (await person(world, "ben").request(broker)).lease.state is LeaseState.GRANTED
+
+
+async def test_sources_that_may_not_be_asked_are_refused_at_once(tmp_path: Path, server: FileServer) -> None:
+    async with world_of(tmp_path, server).broker() as broker:
+        for source in ("file:///etc/passwd", "http://127.0.0.1:1/x", "/etc"):
+            with pytest.raises(AddressNotAllowed):
+                await register(broker, server, "evil", source=source)
+        assert broker.datasets.rows() == []
