@@ -10,7 +10,7 @@ from allotment_hub.site import DatasetSettings, Mount, Site
 from allotment_spawner.core.errors import AddressNotAllowed, DatasetUnavailable, Refusal
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.broker_world import BrokerWorld
-from allotment_testing.data_world import BARE, person, register, world_of
+from allotment_testing.data_world import BARE, all_there, person, register, world_of
 from allotment_testing.file_server import FileServer, file_server
 
 
@@ -86,3 +86,22 @@ async def test_sources_that_may_not_be_asked_are_refused_at_once(tmp_path: Path,
             with pytest.raises(AddressNotAllowed):
                 await register(broker, server, "evil", source=source)
         assert broker.datasets.rows() == []
+
+
+async def test_two_installations_share_a_disk_and_leave_each_other_alone(
+    tmp_path: Path, server: FileServer
+) -> None:
+    fast = tmp_path / "fast"
+    (fast / "ready/of-somebody-else").mkdir(parents=True)
+    for number, name in enumerate(("one", "two")):
+        world = world_of(tmp_path / name, server)
+        settings = world.site.datasets.model_copy(update={"cache": str(fast)})
+        world.site = world.site.model_copy(update={"datasets": settings})
+        world.runtime = world.runtime.model_copy(update={"installation": f"0000000{number}"})
+        async with world.broker() as broker:
+            await register(broker, server, "iris")
+            await broker.datasets.warm("iris")
+            await all_there(broker, "iris")
+    found = sorted(str(path.relative_to(fast)) for path in fast.glob("*/ready/*/data/iris.bin"))
+    assert [path.split("/")[0] for path in found] == ["allotment-00000000", "allotment-00000001"]
+    assert (fast / "ready/of-somebody-else").is_dir()

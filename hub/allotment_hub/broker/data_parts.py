@@ -38,6 +38,7 @@ class DataParts:
 
     site: Site
     paths: Paths
+    installation: str
     in_containers: bool
     store: Store
     book: Book
@@ -53,7 +54,10 @@ class DataParts:
 
     @cached_property
     def _cache(self) -> Cache:
-        return Cache(Path(self.site.datasets.cache or self.paths.datasets))
+        """In a folder that others may share, our own part of it: the sweep removes what it does not know."""
+        named = self.site.datasets.cache
+        root = self.paths.datasets if named is None else Path(named) / f"allotment-{self.installation}"
+        return Cache(root)
 
     @cached_property
     def _shelf(self) -> DatasetShelf:

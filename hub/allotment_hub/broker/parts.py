@@ -275,6 +275,7 @@ class Parts:
             observations=self.seen,
             jobs=self.jobs,
             notices=self.notices,
+            homes=self.homes,
             signals=self.signals,
             changes=self.changes,
             kick=self._kick,
@@ -286,6 +287,7 @@ class Parts:
         return DataParts(
             site=self.site,
             paths=self.paths,
+            installation=self.runtime.installation,
             in_containers=self.runtime.engine == "docker",
             store=self.store,
             book=self.book,
