@@ -275,7 +275,6 @@ class Parts:
             observations=self.seen,
             jobs=self.jobs,
             notices=self.notices,
-            homes=self.homes,
             signals=self.signals,
             changes=self.changes,
             kick=self._kick,
