@@ -99,7 +99,7 @@ async def explain_lease(context: Ctx, caller: KnownCaller, lease_id: LeaseId) ->
         raise no_such_lease() from None
 
 
-@router.delete("/{lease_id}")
+@router.delete("/{lease_id}", responses={202: {"model": LeaseView}})
 async def end_lease(
     context: Ctx,
     caller: KnownCaller,
