@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from allotment_spawner.core.errors import BadOptions, NotAllowed
+from allotment_spawner.core.errors import NotAllowed
 from allotment_spawner.wire import HomeView
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict
@@ -57,7 +57,7 @@ def _own(caller: Caller, user: str | None) -> str:
     if caller.operator or caller.act_as:
         whose = user or caller.person
         if whose is None:
-            raise BadOptions("A service has no home of its own.", "Say whose: ?user=NAME.")
+            raise NotAllowed("A service has no home of its own.", "Say whose: ?user=NAME.")
         return whose
     if caller.person is None or user not in (None, caller.person):
         raise NotAllowed("You can ask only for your own home.", "Use homes/me.")
