@@ -12,7 +12,7 @@ from allotment_hub.host.control import running, stop_services
 from allotment_hub.host.errors import HostError
 from allotment_hub.host.layout import read_runtime, running_services
 from allotment_hub.host.options import DownOptions, parse_down
-from allotment_hub.host.purge import purge_docker
+from allotment_hub.host.purge import purge_docker, purge_folders
 from allotment_hub.host.sessions import count_workloads, end_workloads, site_or_defaults, stop_through_hub
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.paths import Paths
@@ -67,6 +67,8 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
     if options.purge:
         if runtime is not None and runtime.engine == "docker":
             purge_docker(site, runtime)
+        if runtime is not None:
+            purge_folders(site, runtime)
         shutil.rmtree(paths.data)
         messages.say(f"Removed {paths.data}")
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 from allotment_spawner.engines.firewall import Firewall, FirewallError, run_iptables
@@ -16,7 +18,7 @@ from allotment_hub.host.errors import HostError
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
-__all__ = ["purge_docker"]
+__all__ = ["purge_docker", "purge_folders"]
 
 
 def purge_docker(site: Site, runtime: Runtime) -> None:
@@ -31,6 +33,18 @@ def purge_docker(site: Site, runtime: Runtime) -> None:
             Firewall(run=run_iptables).remove(runtime.installation)
         except FirewallError as error:
             raise HostError(f"The firewall rules could not be removed: {error}") from None
+
+
+def purge_folders(site: Site, runtime: Runtime) -> None:
+    """Our own parts of folders outside the data directory; what else lies beside them stays."""
+    for named in (site.datasets.cache, site.scratch.path):
+        own = None if named is None else Path(named) / f"allotment-{runtime.installation}"
+        if own is None or not own.is_dir() or own.is_symlink():
+            continue
+        try:
+            shutil.rmtree(own)
+        except OSError as error:
+            raise HostError(f"{own} could not be removed ({error.strerror}); remove it by hand.") from None
 
 
 def _remove(client: Any, installation: str) -> None:
