@@ -12,8 +12,8 @@ from allotment_hub.broker.services.image_views import Register
 from allotment_hub.broker.services.requirements import Card, Hardware, fitting, version_of
 from allotment_hub.broker.store.images import Image
 from allotment_hub.images.describe import FoundImage, described
-from allotment_hub.images.machine import MachineImage
-from allotment_hub.images.plan import Known, State, plan
+from allotment_hub.images.machine import BuildLayer, MachineImage
+from allotment_hub.images.plan import Known, State, old_layers, plan
 from allotment_hub.images.registering import registration
 from allotment_hub.runtime import EnvironmentImage, Runtime
 from allotment_spawner.core.request import Candidate, Request, Want
@@ -231,6 +231,17 @@ def test_a_removal_that_was_killed_is_finished() -> None:
     verdict = plan(rows, here(*"abd"), keep=1)
     assert [one.digest for one, _ in verdict.goes] == [digest("b")]
     assert [one.digest for one in verdict.lost] == [digest("c")]
+
+
+def test_layers_of_older_builds_go_and_those_of_this_version_stay() -> None:
+    layers = [
+        BuildLayer("1", ("allotment/pytorch-packages:0.1.0-cpu",), 5),
+        BuildLayer("2", ("allotment/pytorch-packages:0.2.0-cpu",), 5),
+        BuildLayer("3", (), 5),
+        BuildLayer("4", ("mine/something:1",), 5),
+        BuildLayer("5", ("allotment/pytorch-packages:0.1.0-cpu", "mine/pytorch-packages:1"), 5),
+    ]
+    assert [one.digest for one in old_layers(layers, prefix="allotment", version="0.2.0")] == ["1", "3"]
 
 
 def test_tags_of_an_installation_are_told_from_others() -> None:

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from allotment_hub.commands import image_making
 from allotment_hub.commands.image_tools import failed, machine_of
-from allotment_hub.commands.installation import polite
+from allotment_hub.commands.installation import paths_of, polite, site_of
+from allotment_hub.host.checkout import version
 from allotment_hub.host.errors import HostError
 from allotment_hub.images.collect import collect
-from allotment_hub.images.machine import MachineImage
-from allotment_hub.images.plan import Known, Verdict, plan
+from allotment_hub.images.machine import BuildLayer, MachineImage
+from allotment_hub.images.plan import Known, Verdict, old_layers, plan
 
 __all__ = ["register"]
 
@@ -135,12 +136,17 @@ def gc(
     with polite(), broker(data_dir) as client, machine_of(data_dir) as machine:
         here = {one.image.digest: one for one in machine.all()}
         verdict = plan([_known(one) for one in _registered(client)], here, keep=keep)
-        _show(verdict)
-        if dry_run or not (verdict.goes or verdict.lost):
+        prefix = site_of(paths_of(data_dir)).docker.image_prefix
+        layers = old_layers(machine.build_layers(), prefix=prefix, version=version())
+        _show(verdict, layers)
+        if dry_run or not (verdict.goes or verdict.lost or layers):
             return
-        if verdict.goes and not yes and not typer.confirm(f"Remove {_counted(verdict.goes)}?"):
+        things = [*verdict.goes, *layers]
+        if things and not yes and not typer.confirm(f"Remove {_counted(things)}?"):
             raise HostError("Nothing was removed.")
         gone = collect(verdict, broker=client, machine=machine, say=typer.echo)
+        # after the images that are built upon them
+        gone += sum(machine.drop_layer(layer) for layer in layers)
     typer.echo(f"{_counted(range(gone))} removed.")
 
 
@@ -156,13 +162,17 @@ def _known(one: dict[str, Any]) -> Known:
     )
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: Verdict, layers: Sequence[BuildLayer]) -> None:
     for stay in verdict.stays:
         typer.echo(f"stays   {_named(stay.known)}: {stay.why}")
     for known, image in verdict.goes:
         typer.echo(f"goes    {_named(known)}: {known.state}{_size(image)}")
-    if verdict.goes:
-        typer.echo(f"At most {in_bytes(verdict.bytes_freed)} come free; what images share stays.")
+    for layer in layers:
+        name = ", ".join(layer.tags) or layer.digest
+        typer.echo(f"goes    {name}: left over from a build, {in_bytes(layer.size_bytes)}")
+    if verdict.goes or layers:
+        most = verdict.bytes_freed + sum(layer.size_bytes for layer in layers)
+        typer.echo(f"At most {in_bytes(most)} come free; what images share stays.")
     else:
         typer.echo("Nothing can go.")
 

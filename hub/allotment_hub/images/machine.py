@@ -14,7 +14,7 @@ from docker.errors import APIError, ImageNotFound, NotFound
 
 from allotment_hub.images.describe import LABEL, FoundImage, described, names_of
 
-__all__ = ["MachineImage", "MachineImages", "StillUsed"]
+__all__ = ["BuildLayer", "MachineImage", "MachineImages", "StillUsed"]
 
 _WARM: Final = (
     "import importlib, sys\n"
@@ -40,6 +40,15 @@ class MachineImage:
     image: FoundImage
     tags: tuple[str, ...]
     containers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildLayer:
+    """What images/build makes on its way: packages that images are finished upon. Without tags: left over."""
+
+    digest: str
+    tags: tuple[str, ...]
+    size_bytes: int
 
 
 class MachineImages:
@@ -71,6 +80,23 @@ class MachineImages:
             name = str((container.get("Names") or [container["Id"]])[0]).removeprefix("/")
             users.setdefault(str(container["ImageID"]), []).append(name)
         return users
+
+    def build_layers(self) -> list[BuildLayer]:
+        """Images of our builds that are no environment; no session runs from one."""
+        return [
+            BuildLayer(str(one["Id"]), tuple(names_of(one)), int(one.get("Size") or 0))
+            for one in self._client.images(filters={"label": f"{LABEL}recipe"}, all=False)
+            if f"{LABEL}environment" not in (one.get("Labels") or {})
+        ]
+
+    def drop_layer(self, layer: BuildLayer) -> bool:
+        """Whether it is gone; what an image shares with it stays."""
+        try:
+            for name in layer.tags or (layer.digest,):
+                self._remove(name)
+        except StillUsed:
+            return False
+        return True
 
     def named(self, reference: str) -> FoundImage | None:
         """The image of this tag or digest; None where there is none."""

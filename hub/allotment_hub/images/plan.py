@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from allotment_hub.images.machine import MachineImage
+from allotment_hub.images.machine import BuildLayer, MachineImage
 
-__all__ = ["Known", "Stays", "Verdict", "plan"]
+__all__ = ["Known", "Stays", "Verdict", "old_layers", "plan"]
 
 State = Literal["offered", "kept", "retired", "removing", "removed"]
 
@@ -73,6 +73,17 @@ def plan(known: Sequence[Known], here: Mapping[str, MachineImage], *, keep: int)
             stays.append(Stays(one, why))
     goes.sort(key=lambda pair: pair[0].state != "removing")
     return Verdict(tuple(goes), tuple(lost), tuple(stays))
+
+
+def old_layers(layers: Sequence[BuildLayer], *, prefix: str, version: str) -> list[BuildLayer]:
+    """Those of other versions than this checkout builds, and those that lost their name to a newer build."""
+    found = []
+    for layer in layers:
+        ours = all(name.startswith(f"{prefix}/") and "-packages:" in name for name in layer.tags)
+        current = any(name.rpartition(":")[2].startswith(f"{version}-") for name in layer.tags)
+        if ours and not current:
+            found.append(layer)
+    return found
 
 
 def _why_it_stays(one: Known, image: MachineImage, count: int, keep: int) -> str | None:
