@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -13,8 +14,26 @@ __all__ = ["belong", "ensure_secret", "private_folder", "rewrite", "write_privat
 def write_private(path: Path, text: str) -> None:
     """Write a file with mode 0600, in one step: a reader sees the old or the new one, whole.
 
-    `belong` says whose it is.
+    `belong` says whose it is. On a full disk what fits into the old one's room is written there, which
+    a power cut could tear; else OSError.
     """
+    try:
+        _write_beside(path, text)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _fits(path, text):
+            raise
+        rewrite(path, text)
+
+
+def _fits(path: Path, text: str) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and len(text.encode()) <= found.st_blocks * 512
+
+
+def _write_beside(path: Path, text: str) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ __all__ = ["rotate", "tail"]
 def rotate(path: Path, *, limit_bytes: int = 20_000_000, keep: int = 3) -> bool:
     """Copy a file that grew too long to PATH.1 and empty it; whether it did.
 
-    The writers append, so they go on at its new end. What they write between copy and emptying is lost.
+    The writers append, so they go on at its new end. What they write between copy and emptying is lost;
+    on a full disk all of it is, because there its room is worth more.
     """
     try:
         if path.stat().st_size < limit_bytes:
@@ -25,9 +27,14 @@ def rotate(path: Path, *, limit_bytes: int = 20_000_000, keep: int = 3) -> bool:
         if older.exists():
             older.replace(path.with_name(f"{path.name}.{number}"))
     first = path.with_name(f"{path.name}.1")
-    shutil.copyfile(path, first)
-    with first.open("rb") as copy:
-        belong(copy.fileno(), first.parent)
+    try:
+        shutil.copyfile(path, first)
+        with first.open("rb") as copy:
+            belong(copy.fileno(), first.parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        first.unlink(missing_ok=True)
     with path.open("r+b") as stream:
         stream.truncate(0)
     return True
