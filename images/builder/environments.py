@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from builder.errors import BuildError
@@ -61,6 +62,12 @@ class Environments:
     def lock_digest(self, name: str, variant: str) -> str:
         """sha256 of the effective lock, in hexadecimal."""
         return hashlib.sha256(self.effective_lock(name, variant).encode()).hexdigest()
+
+    def python(self, name: str, variant: str) -> str | None:
+        """The Python that the lowest lock was written for, by its first line; None where it says nothing."""
+        head = self.lock(self.chain(name)[0], variant).read_text().partition("\n")[0]
+        found = re.search(r"for Python (\d+\.\d+\.\d+)", head)
+        return found[1] if found else None
 
     def pins(self, name: str, variant: str) -> dict[str, str]:
         """Package versions of the variant's lock file and of its bases'."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from allotment_testing.docker_daemon import DockerDaemon
-from allotment_testing.docker_images import BASE_IMAGE, clone_images, image_tag
+from allotment_testing.docker_images import BASE_IMAGE, CA_BUNDLE, clone_images, image_tag
 from allotment_testing.docker_testbed import running_docker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +38,8 @@ def client(daemon: DockerDaemon) -> Iterator[Any]:
 def build(daemon: DockerDaemon, *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(ROOT / "images" / "build"), *arguments, "--variant", "cpu", "--no-audit"]
     argv += ["--base", BASE_IMAGE, "--network", "host"]
+    if CA_BUNDLE.exists():
+        argv += ["--ca-bundle", str(CA_BUNDLE)]
     environment = {**os.environ, "DOCKER_HOST": daemon.base_url}
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=900)
 

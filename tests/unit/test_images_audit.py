@@ -10,6 +10,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -121,3 +123,48 @@ def test_an_acceptance_needs_a_reason_and_ends(audit: Any, tmp_path: Path) -> No
         with pytest.raises(Exception, match=r"audit-allow\.yaml"):
             audit.read_allowed(file, today=TODAY)
     audit.read_allowed(IMAGES / "audit-allow.yaml", today=TODAY)
+
+
+@pytest.fixture
+def script(audit: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """images/build as a module, beside the same images/builder as `audit`."""
+    # it puts images/ there itself
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    spec = spec_from_loader("images_build", SourceFileLoader("images_build", str(IMAGES / "build")))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_build_goes_on_without_an_answer_unless_an_audit_was_asked_for(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = script.Environments(folders=[IMAGES])
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        options = script.parse(["minimal", "--osv-url", f"http://127.0.0.1:{closed.getsockname()[1]}/"])
+        script.check_packages(known, ["minimal"], options)
+        told = capsys.readouterr()
+        assert "minimal was NOT audited" in told.err
+        assert "no known vulnerabilities" not in told.out + told.err
+        options.audit = True
+        with pytest.raises(script.BuildError, match="--no-audit"):
+            script.check_packages(known, ["minimal"], options)
+
+
+def test_a_missing_pip_audit_ends_a_build_only_when_asked_for(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_network(*, auditing: bool) -> None:
+        if auditing:
+            raise script.BuildError("pip … failed with status 1.")
+
+    monkeypatch.setattr(script, "use_own_tools", without_network)
+    options = script.parse(["minimal"])
+    script.find_tools(options)
+    assert options.audit is False
+    assert "NOT audited" in capsys.readouterr().err
+    with pytest.raises(script.BuildError):
+        script.find_tools(script.parse(["minimal", "--audit"]))

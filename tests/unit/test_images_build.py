@@ -76,6 +76,7 @@ def test_every_environment_has_its_locks_and_what_it_needs(builder: Any) -> None
         assert needs_cuda == (name not in {"minimal", "scipy"})
         assert ("minimum_driver" in known.told(name)) == needs_cuda
         assert ("minimum_compute_capability" in known.told(name)) == needs_cuda
+        assert known.python(name, "cuda") == "3.11.2"
         packages = [line for line in known.effective_lock(name, "cuda").splitlines() if "==" in line]
         assert all("--hash=sha256:" in line for line in packages)
         assert len({line.partition("==")[0] for line in packages}) == len(packages), "pinned twice"

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from allotment_testing.docker_daemon import DockerDaemon
 
-__all__ = ["BASE_IMAGE", "cache_folder", "clone_images", "ensure_images", "image_tag"]
+__all__ = ["BASE_IMAGE", "CA_BUNDLE", "cache_folder", "clone_images", "ensure_images", "image_tag"]
 
 BASE_IMAGE = "debian:bookworm-slim"
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = "torch==2.13.0"
-_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def cache_folder() -> Path:
@@ -157,8 +157,8 @@ def _build(daemon: DockerDaemon, environments: list[str]) -> None:
     # the network that tests may use holds packages, no advisories
     argv += ["--no-audit"]
     argv += ["--base", BASE_IMAGE, "--network", "host"]
-    if _CA_BUNDLE.exists():
-        argv += ["--ca-bundle", str(_CA_BUNDLE)]
+    if CA_BUNDLE.exists():
+        argv += ["--ca-bundle", str(CA_BUNDLE)]
     if any("pytorch" in _chain(one) for one in environments):
         argv += ["--wheels", str(_torch_wheel())]
     log = cache_folder() / "images.log"
