@@ -61,11 +61,7 @@ def service_specs(
             {**plain, "CONFIGPROXY_AUTH_TOKEN": secrets["proxy"]},
             http_probe(f"{runtime.proxy_api_url}/api/routes", token=secrets["proxy"]),
         ),
-        "agent": (
-            (*agent_argv(paths, runtime, account), *folder_argv(settings)),
-            base,
-            socket_probe(paths.agent_socket),
-        ),
+        "agent": (agent_argv(paths, runtime, account, settings), base, socket_probe(paths.agent_socket)),
         "broker": (broker_argv(paths), plain, http_probe(broker, key="ready")),
         "hub": (
             (sys.executable, "-m", "jupyterhub", "-f", str(CONFIG_FILE)),
@@ -136,7 +132,12 @@ def proxy_argv(settings: HostSettings, runtime: Runtime) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def agent_argv(paths: Paths, runtime: Runtime, account: UnixAccount | None = None) -> tuple[str, ...]:
+def agent_argv(
+    paths: Paths,
+    runtime: Runtime,
+    account: UnixAccount | None = None,
+    settings: HostSettings | None = None,
+) -> tuple[str, ...]:
     argv = [
         _script("allotment-agent"),
         "--socket",
@@ -150,7 +151,7 @@ def agent_argv(paths: Paths, runtime: Runtime, account: UnixAccount | None = Non
         argv += ["--cdi-dir", CDI_FOLDER]
     if account is not None:
         argv += ["--group", account.group]
-    return tuple(argv)
+    return (*argv, *(folder_argv(settings) if settings is not None else ()))
 
 
 def folder_argv(settings: HostSettings) -> tuple[str, ...]:

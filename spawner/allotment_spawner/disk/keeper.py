@@ -55,6 +55,11 @@ class FolderKeeper:
         if privileged and (uid < _FIRST_UID or gid == 0):
             raise BadOptions(f"No folder is made for user {uid}, group {gid}.", "Use an ordinary account.")
         parts = check_name(name)
+        if not privileged and root == "homes":
+            raise AgentUnavailable(
+                "Allotment's agent is not root, so it cannot give homes to their people.",
+                "Make the folder by hand, or start Allotment as root.",
+            )
         with self._opened(root) as (base, top):
             quota = quota_for(base.path, ids=self._ids, run=self._run)
             created = self._make(base, top, parts, quota)
