@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import grp
+import pwd
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from allotment_testing.homes_box import INSTALLATION, HomesBox
 from allotment_testing.installation import Installation
 from allotment_testing.loop_disk import fill, loop_disk
 from allotment_testing.notebook import Notebook
+from allotment_testing.other_account import person_account
 from allotment_testing.recovery_checks import Session
 from allotment_testing.terminal import type_in_terminal
 from allotment_testing.workloads import Containers, prepared_installation
@@ -40,32 +43,36 @@ class Place:
 
     installation: Installation
     disk: Path
+    person: pwd.struct_passwd
+    team: grp.struct_group
 
     @property
     def home(self) -> Path:
-        return self.disk / "homes" / "demo"
+        return self.disk / "homes" / self.person.pw_name
 
 
 @pytest.fixture(scope="module")
 def place(daemon: DockerDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(loop_disk(tmp_path_factory.mktemp("disk"), "ext4", mib=64))
+        name, group = stack.enter_context(person_account())
         made = prepared_installation(daemon)
         stack.callback(made.close)
         made.paths.site.write_text(
             f"docker: {{socket: '{daemon.base_url}', request_devices: nvidia, "
             f"home: '{disk}/homes/{{username}}'}}\n"
-            f"homes: {{uid: {OTHER.uid}, gid: {OTHER.gid}, quota_gib: 0.02}}\n"
+            "homes: {owner: nss, quota_gib: 0.02}\n"
             "disk: {floor_gib: 0}\n"
         )
         made.up()
-        yield Place(made, disk)
+        assert made.hub("POST", f"/users/{name}").status == 201
+        yield Place(made, disk, pwd.getpwnam(name), grp.getgrnam(group))
 
 
 @pytest.fixture
 def session(place: Place, engine: Any) -> Session:
     containers = Containers(client=engine, installation=place.installation)
-    return Session(installation=place.installation, workloads=containers)
+    return Session(installation=place.installation, user=place.person.pw_name, workloads=containers)
 
 
 def put(session: Session, path: str, body: dict[str, Any]) -> Answer:
@@ -79,13 +86,16 @@ def save(session: Session, name: str) -> Answer:
 
 def test_a_home_is_made_for_its_owner_and_measured(place: Place, session: Session) -> None:
     session.start("cpu")
-    seen = place.home.stat()
-    assert (seen.st_uid, seen.st_gid, seen.st_mode & 0o7777) == (OTHER.uid, OTHER.gid, 0o700)
+    seen, person = place.home.stat(), place.person
+    assert (seen.st_uid, seen.st_gid, seen.st_mode & 0o7777) == (person.pw_uid, person.pw_gid, 0o700)
     notebook = Notebook(url=session.url, token=session.token)
     code = "import getpass, os, pathlib; p = pathlib.Path.home() / 'big'; p.write_bytes(b'x' * 25_000_000)\n"
-    code += "print(getpass.getuser(), os.getuid(), os.getgid(), p.stat().st_uid)"
-    assert notebook.run(notebook.start_kernel(), code).split() == ["demo", "2001", "2002", "2001"]
-    home = place.installation.broker("homes/demo/measure", method="POST").json()
+    code += "import pwd; print(pwd.getpwuid(os.getuid()).pw_name, os.getuid(), os.getgid(), os.getgroups())\n"
+    code += "print(oct(p.stat().st_mode & 0o777))"
+    told = notebook.run(notebook.start_kernel(), code).split("\n")
+    numbers = f"{person.pw_uid} {person.pw_gid} {sorted([person.pw_gid, place.team.gr_gid])}"
+    assert told[:2] == [f"{person.pw_name} {numbers}", "0o664"]
+    home = place.installation.broker(f"homes/{person.pw_name}/measure", method="POST").json()
     assert home["used_bytes"] >= 25_000_000
     assert "is full (0.0 of 0.0 GiB)" in home["warning"]
     assert home["enforced"] is False
@@ -114,21 +124,35 @@ def test_on_a_full_home_a_session_starts_says_so_and_can_clean(place: Place, ses
     (place.disk / "filler").unlink()
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("daemon", "account of the system itself"), ("demo", "knows no account")]
+)
+def test_who_is_nobody_here_starts_nothing(place: Place, name: str, sentence: str) -> None:
+    if name != "demo":
+        assert place.installation.hub("POST", f"/users/{name}").status == 201
+    options = {"user_options": {"environment": "minimal", "flavor": "cpu"}}
+    answer = place.installation.hub("POST", f"/users/{name}/server", options)
+    assert answer.status == 422
+    assert sentence in answer.body.decode()
+    assert not (place.disk / "homes" / name).exists()
+
+
 def test_who_leaves_is_packed_and_gone(place: Place, session: Session) -> None:
     """While the session runs: it ends first. The archive is the only thing that stays."""
     session.start("cpu")
-    words = ["people", "offboard", "demo", "--data-dir", str(place.installation.data)]
+    name = place.person.pw_name
+    words = ["people", "offboard", name, "--data-dir", str(place.installation.data)]
     refused = CliRunner().invoke(build_app(), [*words, "--erase", "--archive"])
     assert refused.exit_code == 2
     done = CliRunner().invoke(build_app(), [*words, "--archive", "--yes"])
     assert done.exit_code == 0, done.output
-    assert "The home of demo was removed." in done.output
+    assert f"The home of {name} was removed." in done.output
     assert (session.refs(), place.home.exists()) == ([], False)
     [archive] = place.installation.paths.archive.iterdir()
     with tarfile.open(archive) as tar:
         member = tar.getmember("./kept.ipynb")
-    assert (member.uid, member.gid) == (OTHER.uid, OTHER.gid)
-    homes = place.installation.broker("homes?user=demo").json()
+    assert (member.uid, member.gid) == (place.person.pw_uid, place.person.pw_gid)
+    homes = place.installation.broker(f"homes?user={name}").json()
     assert [(one["state"], one["used_bytes"]) for one in homes] == [("archived", None)]
     assert CliRunner().invoke(build_app(), [*words, "--yes"]).exit_code == 2
 

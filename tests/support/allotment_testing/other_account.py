@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allotment_hub.host.checkout import CHECKOUT
 
-__all__ = ["other_account", "readable_by_all"]
+__all__ = ["other_account", "person_account", "readable_by_all"]
 
 
 @contextmanager
@@ -24,6 +24,23 @@ def other_account() -> Iterator[str]:
         yield name
     finally:
         subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+@contextmanager
+def person_account() -> Iterator[tuple[str, str]]:
+    """(name, group) of a person of this system: an ordinary uid, and a group that people share."""
+    mark = secrets.token_hex(4)
+    name, group = f"allot-{mark}", f"team-{mark}"
+    subprocess.run(["groupadd", group], check=True)
+    try:
+        options = ["--user-group", "--no-create-home", "--groups", group]
+        subprocess.run(["useradd", *options, name], check=True)
+        try:
+            yield name, group
+        finally:
+            subprocess.run(["userdel", name], check=True, capture_output=True)
+    finally:
+        subprocess.run(["groupdel", group], check=True, capture_output=True)
 
 
 def readable_by_all(stash: Path, *more: Path) -> tuple[str, ...]:
