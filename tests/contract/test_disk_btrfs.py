@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from allotment_hub.host.purge import purge_folders
+from allotment_hub.host.purge_scratch import purge_scratch
+from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
+from allotment_hub.site import ScratchSettings, Site
 from allotment_spawner.disk.btrfs import BtrfsQuota
 from allotment_spawner.disk.keeper import FolderKeeper
 from allotment_spawner.disk.tools import run_tool
@@ -142,3 +147,35 @@ def test_an_ordinary_folder_that_was_there_before_is_left_as_it_is(keeper: Folde
     for name in ("first", "plain"):
         keeper.remove("scratch", name)
     assert keeper.sweep() == 0
+
+
+def test_a_purge_removes_full_folders_too(disk: Path, tmp_path: Path) -> None:
+    paths, site = Paths(tmp_path), Site(scratch=ScratchSettings(path=str(disk / "purge")))
+    paths.agent_state.mkdir()
+    runtime = runtime_of("0123abcd")
+    root = paths.scratch(site.scratch.path, runtime.installation)
+    keeper = FolderKeeper(roots={"scratch": root}, state_dir=paths.agent_state)
+    made = keeper.make("scratch", "full", uid=1000, gid=100, mode=0o700, limit_bytes=LIMIT)
+    person("subvolume", Path(made.path))
+    person("write", Path(made.path))
+    purge_scratch(site, runtime, paths)
+    assert keeper.names("scratch") == []
+    purge_folders(site, runtime)
+    assert not root.exists()
+
+
+def runtime_of(installation: str) -> Runtime:
+    return Runtime(
+        installation=installation,
+        engine="docker",
+        gpus="none",
+        public_url="http://x",
+        hub_api_url="http://x/hub/api",
+        broker_host="127.0.0.1",
+        broker_port=2,
+        broker_url_for_workloads="http://x/services/allotment/",
+        hub_api_url_for_workloads="http://x/hub/api",
+        proxy_api_url="http://x",
+        agent_socket="/nonexistent",
+        environments={},
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,10 +135,20 @@ def test_a_link_in_place_of_a_folder_is_not_followed(scratch: Path, tmp_path: Pa
     assert victim.stat().st_uid == before
 
 
-def test_homes_are_made_but_never_removed(scratch: Path) -> None:
+def home(scratch: Path, name: str) -> str:
+    """Made as root does it; any other account only makes the folder, since it could not give it away."""
+    if os.geteuid() != 0:
+        (scratch.parent / "homes" / name).mkdir(parents=True)
+        return str(scratch.parent / "homes" / name)
     uid, gid = owner()
-    made = keeper(scratch).make("homes", "a.b@c", uid=uid, gid=gid, mode=0o700, limit_bytes=None)
-    assert Path(made.path).is_dir()
+    made = keeper(scratch).make("homes", name, uid=uid, gid=gid, mode=0o700, limit_bytes=None)
+    assert made.created
+    assert Path(made.path).stat().st_uid == uid
+    return made.path
+
+
+def test_homes_are_made_but_never_removed(scratch: Path) -> None:
+    assert Path(home(scratch, "a.b@c")).is_dir()
     with pytest.raises(BadOptions, match="not removed"):
         keeper(scratch).remove("homes", "a.b@c")
     usage = keeper(scratch).usage("homes", "a.b@c")
@@ -145,11 +157,45 @@ def test_homes_are_made_but_never_removed(scratch: Path) -> None:
 
 
 def test_a_home_deeper_below_its_root(scratch: Path) -> None:
-    uid, gid = owner()
-    made = keeper(scratch).make("homes", "ann/work", uid=uid, gid=gid, mode=0o700, limit_bytes=None)
-    assert made.path == str(scratch.parent / "homes" / "ann" / "work")
-    assert made.created
-    assert Path(made.path).stat().st_uid == uid
+    assert home(scratch, "ann/work") == str(scratch.parent / "homes" / "ann" / "work")
+
+
+NOT_ROOT = """
+import os, pathlib, sys, tempfile
+from allotment_spawner.core.errors import AgentUnavailable
+from allotment_spawner.disk.keeper import FolderKeeper
+top = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
+try:
+    if os.geteuid() == 0:
+        os.chown(top, 4242, 4242)
+        os.setgroups([]); os.setgid(4242); os.setuid(4242)
+    keeper = FolderKeeper(roots={"scratch": top / "s", "homes": top / "h"}, state_dir=top)
+    made = keeper.make("scratch", "abc", uid=1000, gid=100, mode=0o700, limit_bytes=5)
+    print(oct((top / "s").stat().st_mode & 0o7777), oct((top / "s" / "abc").stat().st_mode & 0o7777))
+    print(made.enforced, made.note)
+    try:
+        keeper.make("homes", "ann", uid=1000, gid=100, mode=0o700, limit_bytes=None)
+    except AgentUnavailable as refusal:
+        print(refusal.sentence)
+    (top / "s" / "abc" / "closed").mkdir()
+    (top / "s" / "abc" / "closed" / "file").touch()
+    (top / "s" / "abc" / "closed").chmod(0)
+    keeper.remove("scratch", "abc")
+    print(keeper.sweep(), keeper.names("scratch"))
+finally:
+    import shutil
+    shutil.rmtree(top)
+"""
+
+
+def test_an_agent_that_is_not_root_does_what_it_can_and_says_so() -> None:
+    done = subprocess.run([sys.executable, "-c", NOT_ROOT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    modes, limit, homes, wiped = done.stdout.splitlines()
+    assert modes == "0o700 0o1777", "open to the session's user, and the folder above to nobody else"
+    assert limit.startswith("False Allotment's agent does not run as root")
+    assert "cannot give homes" in homes
+    assert wiped == "0 []"
 
 
 def test_system_accounts_get_no_folder(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from allotment_hub.host.errors import HostError
 from allotment_hub.host.layout import read_runtime, running_services
 from allotment_hub.host.options import DownOptions, parse_down
 from allotment_hub.host.purge import purge_docker, purge_folders
+from allotment_hub.host.purge_scratch import purge_scratch
 from allotment_hub.host.sessions import count_workloads, end_workloads, site_or_defaults, stop_through_hub
 from allotment_hub.host.settings import HostSettings
 from allotment_hub.paths import Paths
@@ -67,6 +68,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
     if options.purge:
         if runtime is not None and runtime.engine == "docker":
             purge_docker(site, runtime)
+            purge_scratch(site, runtime, paths)
         if runtime is not None:
             purge_folders(site, runtime)
         shutil.rmtree(paths.data)

@@ -30,12 +30,13 @@ class DockerEmptier:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="emptier")
 
     async def empty(self, path: str, lease_id: str, owner: Owner) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._empty, path, lease_id, owner)
+        await asyncio.get_running_loop().run_in_executor(self._pool, self.empty_now, path, lease_id, owner)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _empty(self, path: str, lease_id: str, owner: Owner) -> None:
+    def empty_now(self, path: str, lease_id: str, owner: Owner) -> None:
+        """Blocking. Raises `EngineUnavailable`."""
         done = self._helpers.run(
             "scratch",
             lease_id,
