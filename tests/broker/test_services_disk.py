@@ -193,7 +193,12 @@ async def test_who_waits_keeps_the_place_until_there_is_room(
         await broker.disk.look()
         await people[0].stop(broker)
         await world.rounds(broker, 2)
-        assert (await broker.leases.get(late.lease)).lease.state is LeaseState.QUEUED
+        reply = await broker.leases.get(late.lease)
+        assert reply.lease.state is LeaseState.QUEUED
+        assert reply.waits_for is not None
+        assert "room" in reply.waits_for.sentence
+        told = await broker.explainer.explain(late.lease, for_operator=False)
+        assert "disk_full" in {rule.rule for rule in told.rules}
         space.free_bytes = 2**40
         await broker.disk.look()
         assert (await waits).type == "granted"

@@ -14,6 +14,7 @@ from allotment_spawner.disk.base import FolderVerbs, RootState
 from allotment_spawner.disk.space import Space, space_of
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import Owner
+from allotment_spawner.wire import Work
 
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Changes, Signals
@@ -122,6 +123,15 @@ class DiskParts:
     def being_made(self, lease: Lease) -> bool:
         """Whether its folder is there in a moment."""
         return self.scratch is not None and self.scratch.being_made(lease)
+
+    def waits_for(self, others: Callable[[Lease], Work | None]) -> Callable[[Lease], Work | None]:
+        """What a queued lease waits for besides a device: room on the disk, or what the others say."""
+
+        def waits(lease: Lease) -> Work | None:
+            why = self.disk.reason()
+            return others(lease) if why is None else Work(sentence=f"Waiting for room. {why}")
+
+        return waits
 
     def listen(self, changed: Sequence[Lease]) -> None:
         """After each commit."""

@@ -328,7 +328,7 @@ class Parts:
                 book=self.book,
                 history=self.history,
                 clock=self.clock,
-                waits_for=self.data.datasets.waits_for,
+                waits_for=self.room_parts.waits_for(self.data.datasets.waits_for),
             ),
             problem=_problem,
             clock=self.clock,
@@ -367,6 +367,7 @@ class Parts:
             history=self.history,
             clock=self.clock,
             waits_for=self.data.datasets.waits_for,
+            no_room=self.room_parts.disk.reason,
         )
 
     def reconciler(self) -> Reconciler:

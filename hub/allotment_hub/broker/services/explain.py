@@ -68,8 +68,10 @@ class Explainer:
         history: History,
         clock: Callable[[], datetime],
         waits_for: Callable[[Lease], Work | None] = lambda _lease: None,
+        no_room: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._waits_for = waits_for
+        self._no_room = no_room
         self._catalog = catalog
         self._store = store
         self._book = book
@@ -130,6 +132,8 @@ class Explainer:
             rules.append(
                 ("nobody_waits", "Nobody waits for it at the moment; it keeps its place for a while.")
             )
+        if (full := self._no_room()) is not None:
+            rules.append(("disk_full", full))
         work = self._waits_for(lease)
         if work is not None:
             rules.append(("data_on_its_way", f"It waits for data. {work.sentence}"))
