@@ -145,11 +145,38 @@ def test_a_message_is_a_notification_once(page: Page, installation: Installation
     expect(page.locator(".jp-Dialog")).to_contain_text(long.strip())
     shoot(page, "lab-message-long")
     page.keyboard.press("Enter")
+    markup = "<img src=x onerror=\"document.title='owned'\"> [here](javascript:alert(1))"
+    operate(installation, "POST", f"leases/{lease}/notices", {"sentence": markup})
+    expect(page.locator(TOAST).filter(has_text=markup)).to_have_count(1)
+    assert page.locator(f"{TOAST} img[src=x], {TOAST} a").count() == 0
     page.reload()
     page.wait_for_selector(STATUS, timeout=SLOW_MS)
     operate(installation, "POST", f"leases/{lease}/notices", {"sentence": "And one more thing."})
     expect(page.locator(TOAST)).to_have_count(1)
     expect(page.locator(TOAST)).to_contain_text("And one more thing.")
+
+
+def test_a_full_home_and_broken_packages_are_told_with_what_helps(page: Page) -> None:
+    packages = {
+        "state": "broken",
+        "sentence": "Packages that you installed do not work.",
+        "next_step": "Move them aside.",
+        "choices": [{"id": "aside", "title": "Move aside", "command": "allot env aside"}],
+    }
+    home = {"used_bytes": 950, "limit_bytes": 1000, "free_bytes": 50, "warning": "Your home is nearly full."}
+
+    def answer(route: Route) -> None:
+        document = route.fetch().json()
+        route.fulfill(json={**document, "home": home, "packages": packages})
+
+    page.route("**/allotment/session*", answer)
+    page.reload()
+    toasts = page.locator(TOAST)
+    expect(toasts.filter(has_text="Your home is nearly full.")).to_have_count(1, timeout=SLOW_MS)
+    expect(page.locator(STATUS)).to_contain_text("home 95 % full")
+    shoot(page, "lab-warnings")
+    page.get_by_role("button", name="Move aside").click()
+    expect(toasts.filter(has_text=re.compile("You had installed nothing|keeps no packages"))).to_have_count(1)
 
 
 def test_an_announced_stop_saves_at_once_and_can_be_called_off(
