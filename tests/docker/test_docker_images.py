@@ -84,4 +84,6 @@ def test_a_tour_lies_in_a_new_home(bed: ImageBed, served: str) -> None:
 def test_a_home_that_cannot_be_written_still_opens(bed: ImageBed) -> None:
     ref = bed.start("locked", ["sh", "-c", "chmod 0500 ~; exec " + " ".join(SERVE)])
     bed.answers(ref)
+    # the home is the next test's, too
+    bed.inside(ref, "chmod", "0700", "/home/jovyan")
     assert "The tour was not laid into the home" in bed.client.logs(ref).decode()

@@ -27,6 +27,7 @@ TOKEN = "a" * 32
 STRANGER = "b" * 32
 """A token of somebody else, who may reach their own server only."""
 SERVE = ["python3", "-I", "/usr/local/lib/allotment/singleuser.py"]
+_MEMORY_BYTES = 4 << 30
 _PEOPLE = {TOKEN: ("ada", "access:servers!user=ada"), STRANGER: ("eve", "access:servers!user=eve")}
 
 
@@ -65,6 +66,8 @@ class ImageBed:
     def start(self, lease: str, argv: Sequence[str], **variables: str) -> str:
         """A running container's id; `variables` join the hub's."""
         ref = self.maker.create(OURS, lease, list(argv), extra_env=self._environment() | variables)
+        # as much as the smallest flavor has: a compiler needs it
+        self.client.update_container(ref, mem_limit=_MEMORY_BYTES, memswap_limit=_MEMORY_BYTES)
         self.maker.start(ref)
         return ref
 
@@ -78,7 +81,7 @@ class ImageBed:
         request = urllib.request.Request(self.url(ref) + path, headers=headers)
         if body is not None:
             request.data = json.dumps(body).encode()
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.read().decode()
 
     def status(self, ref: str, path: str, *, token: str | None = TOKEN, upgrade: bool = False) -> int:
