@@ -26,7 +26,7 @@ __all__ = ["DatasetFetching", "Fetch"]
 
 _log = logging.getLogger(__name__)
 _GIB = 2**30
-_AT_ONCE = 2
+_AT_ONCE = 4
 _AHEAD_BYTES = 256 * 2**20
 
 Fetch = Callable[[FetchSpec, Callable[[Progress], None]], Awaitable[Manifest]]
