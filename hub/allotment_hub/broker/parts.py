@@ -380,7 +380,6 @@ class Parts:
             hub_watch=HubWatch(hub=self.hub, clock=self.clock),
             waiters=self.waiters,
             granting=self.granting,
-            extras=self.extras,
             scheduler=self.scheduler,
             stopping=self.stopping,
             upkeep=self.upkeep,

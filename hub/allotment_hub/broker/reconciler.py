@@ -27,7 +27,6 @@ from allotment_hub.broker.services.decide import (
     needs_hub,
 )
 from allotment_hub.broker.services.ending import begin_end
-from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
@@ -67,7 +66,6 @@ class Reconciler:
         hub_watch: HubWatch,
         waiters: Waiters,
         granting: Granting,
-        extras: Extras,
         scheduler: Scheduler,
         stopping: Stopping,
         upkeep: Upkeep,
@@ -86,7 +84,6 @@ class Reconciler:
         self._hub = hub_watch
         self._waiters = waiters
         self._granting = granting
-        self._extras = extras
         self._scheduler = scheduler
         self._stopping = stopping
         self._upkeep = upkeep
@@ -186,7 +183,7 @@ class Reconciler:
 
     async def _queued(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            why = self._extras.problem(lease)
+            why = self._granting.problem(lease)
             if why is not None:
                 await self._store.write("refuse", partial(self._refuse, lease, why))
                 continue

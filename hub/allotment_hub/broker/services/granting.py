@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.core.snapshot import Placement
 
@@ -56,6 +57,10 @@ class Granting:
     def ready(self, lease: Lease) -> bool:
         """Whether all that the lease needs besides a device is on this machine."""
         return self._extras.ready(lease)
+
+    def problem(self, lease: Lease) -> Refusal | None:
+        """Why the lease can never start any more."""
+        return self._extras.problem(lease)
 
     async def without_device(self, lease_id: str) -> bool:
         """Grant a CPU flavor. False when the lease does not wait any more."""
