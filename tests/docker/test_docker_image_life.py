@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -12,16 +13,31 @@ import pytest
 from allotment.cli import build_app
 from allotment_hub.host.probes import Answer
 from allotment_hub.paths import Paths
+from allotment_testing.docker_daemon import DockerDaemon
 from allotment_testing.docker_images import image_tag
 from allotment_testing.image_versions import add_version
 from allotment_testing.installation import Installation, wait_until
 from allotment_testing.registry import Registry, running_registry
-from allotment_testing.workloads import Containers
+from allotment_testing.workloads import Containers, prepared_installation
 from docker.errors import ImageNotFound
 from typer.testing import CliRunner, Result
 
 LAYER = 12_000_000
-SLOW = 1_000_000.0
+SLOW = 800_000.0
+DEADLINE_S = 10
+
+
+@pytest.fixture(scope="module")
+def installation(daemon: DockerDaemon) -> Iterator[Installation]:
+    """Where a grant that nobody renews ends soon."""
+    made = prepared_installation(daemon)
+    with made.paths.site.open("a") as site:
+        site.write(f"policies: {{grant_deadline_s: {DEADLINE_S}}}\n")
+    try:
+        made.up()
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +166,9 @@ def test_a_missing_image_comes_at_the_start_with_bytes_for_whoever_waits(
     for thread in work:
         thread.start()
     leases = [started(installation, user) for user in people]
+    for lease in leases:
+        granted, active = (datetime.fromisoformat(lease[key]) for key in ("granted_at", "active_at"))
+        assert (active - granted).total_seconds() > DEADLINE_S
     for thread in work:
         thread.join(timeout=30)
     registry.bytes_per_s = None
