@@ -208,7 +208,6 @@ async def test_a_volume_of_another_account_and_its_name_inside(
     stranger = await gauge(daemon, Owner(3003, 3003)).measure(user)
     assert stranger is not None
     assert not stranger.whole
-    measuring.close()
 
 
 async def test_measured_is_what_lies_on_the_disk(daemon: DockerDaemon, box: HomesBox) -> None:
@@ -231,7 +230,6 @@ async def test_measured_is_what_lies_on_the_disk(daemon: DockerDaemon, box: Home
     assert partial is not None
     assert (partial.files < 510, partial.whole) == (True, False)
     assert box.helpers_left() == []
-    measuring.close()
 
 
 async def test_what_takes_too_long_is_unknown_and_ends(daemon: DockerDaemon, box: HomesBox) -> None:
@@ -239,7 +237,6 @@ async def test_what_takes_too_long_is_unknown_and_ends(daemon: DockerDaemon, box
     hasty = gauge(daemon, limit_s=0.000001)
     assert await hasty.measure("noa") is None
     assert box.helpers_left() == []
-    hasty.close()
 
 
 def _call(engine: Any) -> Any:

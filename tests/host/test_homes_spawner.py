@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from allotment_spawner.core.errors import HomeUnavailable
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_folders import ensure_home_folder
 from allotment_spawner.engines.owners import OwnerRule, SystemAccounts
 from allotment_spawner.launch.account import AccountFiles, with_account
@@ -211,29 +212,55 @@ def test_two_starts_at_once_make_one_home(tmp_path: Path, pool: ThreadPoolExecut
 
 
 async def test_a_file_server_that_hangs_delays_its_own_starts_only(
-    tmp_path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
     hangs: Callable[..., object] = lambda *_: release.wait(10)  # noqa: E731 - stands for a hung stat()
     monkeypatch.setattr("allotment_spawner.spawners.homes.ensure_home_folder", hangs)
-    homes = Homes(template=f"{tmp_path}/{{username}}", rule=OwnerRule(), pool=pool, limit_s=0.1)
+    homes = Homes(
+        template=f"{tmp_path}/{{username}}",
+        rule=OwnerRule(),
+        threads=DaemonThreads(2, name="homes"),
+        limit_s=0.1,
+    )
     with pytest.raises(HomeUnavailable, match="does not answer within"):
         await homes.of("ann", "feedbeef")
     release.set()
 
 
-async def test_people_with_numbers_of_their_own_share_by_group(pool: ThreadPoolExecutor) -> None:
-    homes = Homes(template="volume", rule=nss(), pool=pool, limit_s=10)
+def test_a_process_ends_though_a_call_never_returns() -> None:
+    """With a pool of concurrent.futures it would wait for the hung call for ever."""
+    code = (
+        "import asyncio, threading\n"
+        "from allotment_spawner.engines.daemon_threads import DaemonThreads\n"
+        "async def main():\n"
+        "    threads = DaemonThreads(1, name='x')\n"
+        "    for _ in range(2):\n"
+        "        try: await asyncio.wait_for(threads.run(threading.Event().wait), 0.1)\n"
+        "        except TimeoutError: print(threading.active_count(), flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["2", "2"]
+
+
+async def test_people_with_numbers_of_their_own_share_by_group() -> None:
+    homes = Homes(template="volume", rule=nss(), threads=DaemonThreads(2, name="homes"), limit_s=10)
     assert (await homes.of("ann", "feedbeef")).env == {"ALLOTMENT_UMASK": "0002"}
-    same = Homes(template="volume", rule=OwnerRule(), pool=pool, limit_s=10)
+    same = Homes(template="volume", rule=OwnerRule(), threads=DaemonThreads(2, name="homes"), limit_s=10)
     assert (await same.of("ann", "feedbeef")).env == {}
 
 
-async def test_a_home_of_an_odd_name_stays_below_its_template(
-    tmp_path: Path, pool: ThreadPoolExecutor
-) -> None:
+async def test_a_home_of_an_odd_name_stays_below_its_template(tmp_path: Path) -> None:
     me = Owner(os.getuid(), os.getgid())
-    homes = Homes(template=f"{tmp_path}/{{username}}", rule=OwnerRule(fixed=me), pool=pool, limit_s=10)
+    homes = Homes(
+        template=f"{tmp_path}/{{username}}",
+        rule=OwnerRule(fixed=me),
+        threads=DaemonThreads(2, name="homes"),
+        limit_s=10,
+    )
     names = ["a.b@c", "a.b.c", "ä", "../../etc", "A", "a", "x" * 60, "{username}", ".", "-", "a/b", "a_2fb"]
     found = [Path((await homes.of(name, "feedbeef")).mount.source) for name in names]
     assert len(set(found)) == len(names)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.helpers import Helpers
 from allotment_spawner.engines.home_gauge import MEASURE_SCRIPT, HomeUsage, read_usage
 from allotment_spawner.engines.owners import OwnerRule
@@ -25,13 +23,10 @@ class DockerHomeGauge:
         self._template = template
         self._rule = rule
         self._limit_s = limit_s
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="home-gauge")
+        self._threads = DaemonThreads(2, name="home-gauge")
 
     async def measure(self, user: str) -> HomeUsage | None:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._measure, user)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        return await self._threads.run(lambda: self._measure(user))
 
     def _measure(self, user: str) -> HomeUsage | None:
         home = home_mount(self._template, installation=self._installation, user=user)

@@ -16,6 +16,7 @@ from dockerspawner import DockerSpawner
 from traitlets import Enum, Float, Integer, Unicode, default
 
 from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.docker_pull import PatientClient
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import ContainerOptions, Owner, container_options
@@ -56,7 +57,7 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
     docker_threads = Integer(32, min=2, config=True, help="Calls to Docker at the same time.")
 
     _pool: ClassVar[ThreadPoolExecutor | None] = None
-    _home_pool: ClassVar[ThreadPoolExecutor | None] = None
+    _home_threads: ClassVar[DaemonThreads | None] = None
     _the_pulls: ClassVar[Pulls | None] = None
     _clients: ClassVar[threading.local] = threading.local()
 
@@ -164,10 +165,11 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
     # -- Docker ------------------------------------------------------------------------------------
 
     def _homes(self) -> Homes:
-        if GpuDockerSpawner._home_pool is None:
-            GpuDockerSpawner._home_pool = ThreadPoolExecutor(_HOME_THREADS, thread_name_prefix="homes")
+        threads = GpuDockerSpawner._home_threads
+        if threads is None:
+            threads = GpuDockerSpawner._home_threads = DaemonThreads(_HOME_THREADS, name="homes")
         rule = OwnerRule(kind=self.home_owner, fixed=Owner(uid=self.home_uid, gid=self.home_gid))
-        return Homes(template=self.home, rule=rule, pool=GpuDockerSpawner._home_pool, limit_s=self.home_limit)
+        return Homes(template=self.home, rule=rule, threads=threads, limit_s=self.home_limit)
 
     def _workload(
         self,

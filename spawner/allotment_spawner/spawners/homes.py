@@ -6,7 +6,6 @@ import asyncio
 import io
 import tarfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,6 +13,7 @@ from typing import Final, TypeVar
 from docker.errors import NotFound
 
 from allotment_spawner.core.errors import HomeUnavailable, StartFailed
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_folders import ensure_home_folder
 from allotment_spawner.engines.owners import Account, OwnerRule
 from allotment_spawner.launch.account import AccountFiles, with_account
@@ -44,10 +44,10 @@ class Homes:
     file server that is down) delays starts only, never Docker calls, and is given up after `limit_s`.
     """
 
-    def __init__(self, *, template: str, rule: OwnerRule, pool: ThreadPoolExecutor, limit_s: float) -> None:
+    def __init__(self, *, template: str, rule: OwnerRule, threads: DaemonThreads, limit_s: float) -> None:
         self._template = template
         self._rule = rule
-        self._pool = pool
+        self._threads = threads
         self._limit_s = limit_s
 
     async def of(self, user: str, installation: str) -> Home:
@@ -63,9 +63,8 @@ class Homes:
         return Home(mount=mount, account=account, env=umask)
 
     async def _in_time(self, work: Callable[[], T], what: str) -> T:
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
-            return await asyncio.wait_for(future, self._limit_s)
+            return await asyncio.wait_for(self._threads.run(work), self._limit_s)
         except TimeoutError as error:
             raise HomeUnavailable(
                 f"{what} not answer within {self._limit_s:.0f} seconds.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from allotment_spawner.core.errors import HomeUnavailable, Refusal
 from allotment_spawner.disk.base import FolderVerbs
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_gauge import HomeGauge, HomeUsage
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import Owner
@@ -94,7 +94,7 @@ class HomePart:
         self._limited = limited
         self._limit_s = limit_s
         # of its own: a name service that hangs delays nobody else's work
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="name-service")
+        self._threads = DaemonThreads(4, name="name-service")
 
     async def check(self, ask: Ask) -> Mapping[str, Any]:
         """Raises `HomeUnavailable` for who is no account here: better now than after the wait."""
@@ -118,7 +118,7 @@ class HomePart:
     async def _owner(self, user: str) -> Owner:
         if self._rule.kind == "fixed":
             return self._rule.account_of(user).owner
-        found = asyncio.get_running_loop().run_in_executor(self._pool, self._rule.account_of, user)
+        found = self._threads.run(lambda: self._rule.account_of(user))
         try:
             return (await asyncio.wait_for(found, self._limit_s)).owner
         except TimeoutError as error:
