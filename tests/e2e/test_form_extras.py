@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from allotment_spawner.wire import Work
-from allotment_testing.browser_looks import least_contrast, nameless_controls, overflow_px
+from allotment_testing.browser_looks import (
+    hidden_on_focus,
+    least_contrast,
+    nameless_controls,
+    overflow_px,
+)
 from allotment_testing.fake_broker import FakeBroker
 from allotment_testing.fake_things import OLDER, some_datasets, some_mounts, some_versions
 from allotment_testing.hub_process import HubProcess
@@ -96,6 +101,7 @@ async def test_the_whole_form_fits_and_can_be_read(mia: BrowserContext, hub: Hub
     await shoot(page, f"extras-{look}")
     assert await overflow_px(page) <= 0
     assert await nameless_controls(page) == []
+    assert await hidden_on_focus(page) == []
     contrast, where = await least_contrast(page)
     assert contrast >= 4.5, where
     assert complaints == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Page
 
-__all__ = ["least_contrast", "nameless_controls", "overflow_px"]
+__all__ = ["hidden_on_focus", "least_contrast", "nameless_controls", "overflow_px"]
 
 _CONTRAST = """(() => {
   const numbers = (colour) => {
@@ -38,6 +38,24 @@ _NAMELESS = """(() => {
   const controls = document.querySelectorAll('.allot input:not([type=hidden]), .allot button, .allot a');
   return [...controls].filter((one) => one.offsetParent && !named(one)).map((one) => one.outerHTML);
 })()"""
+
+_HIDDEN = """(() => {
+  const bar = document.querySelector('.allot-bar');
+  const hidden = [];
+  document.documentElement.style.scrollBehavior = 'auto';  // smooth: it would be under way still
+  for (const one of document.querySelectorAll('.allot input:not([type=hidden]):enabled, .allot summary')) {
+    if (!one.offsetParent) continue;
+    one.focus({ preventScroll: false });
+    if (one.getBoundingClientRect().bottom > bar.getBoundingClientRect().top + 1) hidden.push(one.outerHTML);
+  }
+  return hidden;
+})()"""
+
+
+async def hidden_on_focus(page: Page) -> list[str]:
+    """Controls that lie below the form's bar when the keyboard reaches them, from top to bottom."""
+    found: list[str] = await page.evaluate(_HIDDEN)
+    return found
 
 
 async def least_contrast(page: Page) -> tuple[float, str]:
