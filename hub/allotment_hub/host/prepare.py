@@ -12,6 +12,7 @@ from allotment_spawner.disk.roots import split_template
 
 from allotment_hub.catalog import Catalog
 from allotment_hub.host.checkout import CHECKOUT, code_stamp, version
+from allotment_hub.host.disk_checks import floor_findings
 from allotment_hub.host.docker_host import DockerHost
 from allotment_hub.host.engine import EngineChoice, choose_engine
 from allotment_hub.host.errors import HostError
@@ -77,7 +78,7 @@ def make_plan(
         gpus=gpus,
         installation=installation,
     )
-    notes = [engine.sentence, gpus.sentence, *_rights(settings)]
+    notes = [engine.sentence, gpus.sentence, *_rights(settings), *_room(site, paths, settings)]
     if engine.engine == "docker":
         notes += _homes(site)
         ports = (settings.hub_port, settings.broker_port, settings.port)
@@ -122,6 +123,12 @@ def _with_folders(settings: HostSettings, *, site: Site, paths: Paths, installat
     home = site.docker.home
     homes = None if home == "volume" else str(split_template(home, home)[0])
     return replace(settings, scratch=str(paths.scratch(site.scratch.path, installation)), homes=homes)
+
+
+def _room(site: Site, paths: Paths, settings: HostSettings) -> list[str]:
+    """Said at once: it starts, but would refuse every session."""
+    low = [one for one in floor_findings(site, paths, settings) if one.level == "error"]
+    return [f"{one.what} {one.remedy}" for one in low]
 
 
 def _rights(settings: HostSettings) -> list[str]:
