@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from allotment_testing.tiny_wheels import tiny_wheel
 
 ROOT = "/home/jovyan/.allotment/packages/minimal/python3.11"
 SITE = f"{ROOT}/lib/python3.11/site-packages"
+ROUNDS = 3 if os.environ.get("ALLOTMENT_KILL_MATRIX") == "full" else 1
 PIP = "pip install --no-index --find-links ~/wheels --disable-pip-version-check -q"
 
 
@@ -183,7 +185,7 @@ def test_two_sessions_install_at_once(
     errors: list[str] = []
 
     def install(ref: str) -> None:
-        for _ in range(2):
+        for _ in range(ROUNDS):
             code, text = bed.inside(ref, "bash", "-lc", f"{PIP} --force-reinstall {' '.join(names)}")
             if code:
                 errors.append(text)
