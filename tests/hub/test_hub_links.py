@@ -90,20 +90,12 @@ async def test_a_link_fills_the_form_in_and_one_click_starts(
     ]
     assert f'name="repo" value="{REPO}"' in page.text
     assert 'action="/hub/spawn"' in page.text
-    sent = {
-        **TEN,
-        "app": "notebook",
-        "repo": REPO,
-        "branch": "dev",
-        "urlpath": "",
-        "_xsrf": xsrf_of(page.text),
-    }
-    answer = await lea.post("/hub/spawn", data=sent)
+    sent = {**TEN, "app": "notebook", "repo": REPO, "branch": "dev", "urlpath": ""}
+    answer = await lea.post("/hub/spawn", data={**sent, "_xsrf": xsrf_of(page.text)})
     assert answer.url.query == b""
     await ready(hub, "lea")
-    lease = broker.of("lea")
-    assert lease.request.flavor == "gpu-10gb"
-    opens = urlsplit(environ(lease.id)["JUPYTERHUB_DEFAULT_URL"])
+    assert broker.of("lea").request.flavor == "gpu-10gb"
+    opens = urlsplit(environ(broker.of("lea").id)["JUPYTERHUB_DEFAULT_URL"])
     assert opens.path == "/git-pull"
     assert parse_qs(opens.query) == {
         "repo": [REPO],
@@ -111,6 +103,11 @@ async def test_a_link_fills_the_form_in_and_one_click_starts(
         "targetpath": ["course"],
         "urlpath": ["tree/course"],
     }
+    await leave_and_come_back(hub, lea)
+
+
+async def leave_and_come_back(hub: HubProcess, lea: httpx.AsyncClient) -> None:
+    """A link to the server that runs, and the form after it."""
     running = await lea.get(f"/hub/spawn?opt-repo={REPO}", follow_redirects=False)
     where = urlsplit(running.headers["location"])
     assert where.path == "/user/lea/git-pull", "a server that runs opens it at once"
