@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +119,8 @@ def test_an_unknown_name_is_one_sentence(daemon: DockerDaemon) -> None:
 @pytest.fixture
 def builder(tmp_path: Path) -> Iterator[DockerDaemon]:
     """An engine with the built images and nothing of how they were built, in this machine's network."""
-    daemon = DockerDaemon(clone_images(tmp_path / "builder"), networking=False)
+    # a name of its own: an engine's leftovers are found, and ended, by its folder's name
+    daemon = DockerDaemon(clone_images(tmp_path / uuid.uuid4().hex[:8]), networking=False)
     daemon.start()
     yield daemon
     daemon.remove()
