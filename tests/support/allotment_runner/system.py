@@ -29,6 +29,8 @@ PACKAGES: dict[str, Callable[[], bool]] = {
     "debootstrap": _program("debootstrap"),
     "docker-registry": _program("docker-registry"),
     "btrfs-progs": _program("mkfs.btrfs"),
+    "e2fsprogs": _program("mkfs.ext4"),
+    "xfsprogs": _program("mkfs.xfs"),
     "chromium": _program("chromium"),
     "iproute2": _program("ip"),
     "iptables": _program("iptables"),
@@ -39,12 +41,13 @@ PACKAGES: dict[str, Callable[[], bool]] = {
     "python3-venv": lambda: find_spec("ensurepip") is not None,
 }
 _DOCKER = frozenset({"docker.io", "debootstrap", "iproute2", "iptables", "tini"})
+_DISKS = frozenset({"btrfs-progs", "e2fsprogs", "xfsprogs"})
 NEEDS: dict[str, frozenset[str]] = {
     "house": frozenset({"git"}),
-    "contract": _DOCKER | {"postgresql"},
-    "docker": _DOCKER | {"docker-registry"},
-    "recovery": _DOCKER | {"procps"},
-    "e2e": _DOCKER | {"chromium"},
+    "contract": _DOCKER | _DISKS | {"postgresql"},
+    "docker": _DOCKER | _DISKS | {"docker-registry"},
+    "recovery": _DOCKER | _DISKS | {"procps"},
+    "e2e": _DOCKER | {"chromium", "git"},
     "bench-spawn": _DOCKER,
     "bench-images": _DOCKER,
 }
