@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from allotment_hub.site import DiskSettings, HomeSettings, Policies, ScratchSettings, Site
 from allotment_spawner.core.errors import DiskFull
 from allotment_spawner.core.lease import EndReason, LeaseState
+from allotment_spawner.disk.space import Space
 from allotment_testing.broker_world import BrokerWorld, until
 from allotment_testing.protocol_spawner import ProtocolSpawner
 from allotment_testing.room import AgentFolders, SettableSpace, room_of
@@ -211,6 +214,31 @@ async def test_a_disk_that_cannot_be_read_refuses_nobody(world: BrokerWorld, spa
         view = await broker.disk.view()
         assert view.ok
         assert {place.free_bytes for place in view.places} == {None}
+
+
+async def test_a_disk_that_hangs_is_unknown_and_hides_no_other(
+    world: BrokerWorld, space: SettableSpace, folders: AgentFolders, scratch: Path
+) -> None:
+    """Nor does it gather threads: the others' work needs them, and a broker that stops waits for them."""
+    server_is_back = threading.Event()
+
+    def hangs_below(path: Path) -> Space | None:
+        if path == scratch:
+            server_is_back.wait(30)
+        return space(path)
+
+    world.room = replace(room_of(folders, space), space=hangs_below)
+    space.free_bytes = 4 * GIB
+    async with world.broker() as broker:
+        await asyncio.gather(*(broker.disk.look() for _ in range(3)))
+        assert "Allotment's own data has 4.0 GiB" in (broker.disk.reason() or "")
+        hanging = [thread for thread in threading.enumerate() if thread.name == "disk-space"]
+        assert [thread.daemon for thread in hanging] == [True]
+        server_is_back.set()
+        for thread in hanging:
+            await asyncio.to_thread(thread.join, 10)
+        view = await broker.disk.view()
+        assert {place.free_bytes for place in view.places} == {4 * GIB}
 
 
 async def test_operators_see_each_disk(world: BrokerWorld, scratch: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from allotment_spawner.core.errors import DiskFull, Refusal
 from allotment_spawner.disk.base import RootState
 from allotment_spawner.disk.space import Space, space_of
+from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.wire import Launch
 from pydantic import BaseModel, ConfigDict
 
@@ -99,26 +100,29 @@ class Disk:
         self._kick = kick
         self._scratch_root = scratch_root
         self._space = space
+        self._threads: dict[Path, DaemonThreads] = {}
+        """One a place: a disk that hangs holds up one look at itself, and no other disk."""
         self._seen: list[tuple[Place, Space | None]] = []
         self._low: str | None = None
 
     async def look(self) -> None:
         """Read the disks; one that hangs (a network's) is unknown, and unknown refuses nobody."""
         places = await self._places()
-
-        def read() -> list[tuple[Place, Space | None]]:
-            return [(place, self._space(place.path)) for place in places]
-
-        try:
-            async with asyncio.timeout(_LOOK_LIMIT_S):
-                self._seen = await asyncio.to_thread(read)
-        except TimeoutError:
-            self._seen = [(place, None) for place in places]
+        found = await asyncio.gather(*(self._read(place.path) for place in places))
+        self._seen = list(zip(places, found, strict=True))
         was, self._low = self._low, self._why_low()
         if (was is None) != (self._low is None):
             _log.warning(self._low or "the disks have room again")
             self._changes.bump()
             self._kick()
+
+    async def _read(self, path: Path) -> Space | None:
+        thread = self._threads.setdefault(path, DaemonThreads(1, name="disk-space"))
+        try:
+            async with asyncio.timeout(_LOOK_LIMIT_S):
+                return await thread.run(lambda: self._space(path))
+        except TimeoutError:
+            return None
 
     async def run(self) -> None:
         """Look until cancelled."""
