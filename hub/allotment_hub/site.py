@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from allotment_spawner.engines.owners import OwnerRule
+from allotment_spawner.launch.container import Owner
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
@@ -103,6 +105,11 @@ class HomeSettings(_Section):
     measure_every_h: Annotated[float, Field(ge=0.1, le=720)] = 6.0
     archive: Folder | None = None
     """Where homes of people who left are packed; None is `archive` in the data directory."""
+
+    @property
+    def rule(self) -> OwnerRule:
+        """Whose files each person's are."""
+        return OwnerRule(kind=self.owner, fixed=Owner(uid=self.uid, gid=self.gid))
 
 
 class Mount(_Section):

@@ -13,6 +13,7 @@ from allotment_hub.broker.home_parts import HomeParts
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.extras import Ask
 from allotment_hub.broker.services.home_part import HomePart
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.store.connect import sqlite_url
 from allotment_hub.broker.store.store import Store
 from allotment_hub.site import DockerSettings, HomeSettings, Site
@@ -84,11 +85,13 @@ def parts(
     folder: Path, agent: AgentWithHomes, *, home: str = "/srv/homes/{username}", root: bool = True
 ) -> HomeParts:
     world = BrokerWorld(folder)
+    site = Site(docker=DockerSettings(home=home), homes=HomeSettings(uid=2001, gid=2002, quota_gib=2))
     return HomeParts(
-        site=Site(docker=DockerSettings(home=home), homes=HomeSettings(uid=2001, gid=2002, quota_gib=2)),
+        site=site,
         runtime=world.runtime,
         room=Room(folders=agent, emptier=None if root else EmptierInName()),
         gauge=GaugeThatWalks(),
+        owners=Owners(rule=site.homes.rule),
         store=Store(url=sqlite_url(folder / "broker.sqlite")),
         book=Book(),
         clock=world.clock,
@@ -140,8 +143,8 @@ def part_of(source: SystemAccounts, *, limit_s: float = 10) -> HomePart:
     async def nobody(_user: str, _enforced: bool) -> None:
         raise AssertionError("no folder, no limit")
 
-    rule = OwnerRule(kind="nss", fixed=Owner(), source=source)
-    return HomePart(rule=rule, folders=None, limited=nobody, limit_s=limit_s)
+    owners = Owners(rule=OwnerRule(kind="nss", source=source), limit_s=limit_s)
+    return HomePart(owners=owners, folders=None, limited=nobody)
 
 
 async def test_who_is_no_account_here_is_told_before_the_wait() -> None:
@@ -161,4 +164,6 @@ async def test_a_name_service_that_hangs_is_not_waited_for() -> None:
 
     with pytest.raises(HomeUnavailable, match="do not answer"):
         await part_of(SystemAccounts(by_name=hangs), limit_s=0.05).check(ask())
+    # at the end of the process only daemons are not waited for
+    assert [one.daemon for one in threading.enumerate() if one.name == "name-service"] == [True]
     release.set()

@@ -12,8 +12,6 @@ from typing import Any
 
 from allotment_spawner.disk.base import FolderVerbs, RootState
 from allotment_spawner.disk.space import Space, space_of
-from allotment_spawner.engines.owners import OwnerRule
-from allotment_spawner.launch.container import Owner
 from allotment_spawner.wire import Work
 
 from allotment_hub.broker.services.book import Book
@@ -23,6 +21,7 @@ from allotment_hub.broker.services.extras import Extra
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.services.places import Storage, places_of
 from allotment_hub.broker.services.scratch import Emptier, Scratch
 from allotment_hub.broker.store.records import Lease
@@ -57,6 +56,7 @@ class DiskParts:
     runtime: Runtime
     paths: Paths
     room: Room | None
+    owners: Owners
     store: Store
     book: Book
     observations: Observations
@@ -88,12 +88,10 @@ class DiskParts:
     def scratch(self) -> Scratch | None:
         if self.room is None or self.runtime.engine != "docker":
             return None
-        homes = self.site.homes
-        rule = OwnerRule(kind=homes.owner, fixed=Owner(uid=homes.uid, gid=homes.gid))
         return Scratch(
             size_bytes=int(self.site.scratch.size_gib * _GIB),
             folders=self.room.folders,
-            owner_of=lambda user: rule.account_of(user).owner,
+            owners=self.owners,
             emptier=self.room.emptier,
             store=self.store,
             book=self.book,

@@ -9,14 +9,14 @@ from functools import cached_property
 
 from allotment_spawner.disk.roots import split_template
 from allotment_spawner.engines.home_gauge import HomeGauge
-from allotment_spawner.engines.owners import OwnerRule
-from allotment_spawner.launch.container import Owner, home_mount
+from allotment_spawner.launch.container import home_mount
 
 from allotment_hub.broker.disk_parts import Room
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.extras import Extra
 from allotment_hub.broker.services.home_part import HomeFolders, HomePart, QuotaGauge
 from allotment_hub.broker.services.homes import Homes
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.store.store import Store
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
@@ -34,6 +34,7 @@ class HomeParts:
     runtime: Runtime
     room: Room | None
     gauge: HomeGauge | None
+    owners: Owners
     store: Store
     book: Book
     clock: Callable[[], datetime]
@@ -52,9 +53,7 @@ class HomeParts:
         """What a start asks of homes; on the local engine nothing."""
         if self.runtime.engine != "docker":
             return ()
-        homes = self.site.homes
-        rule = OwnerRule(kind=homes.owner, fixed=Owner(uid=homes.uid, gid=homes.gid))
-        return (HomePart(rule=rule, folders=self._folders, limited=self.homes.limited),)
+        return (HomePart(owners=self.owners, folders=self._folders, limited=self.homes.limited),)
 
     @cached_property
     def _folders(self) -> HomeFolders | None:

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge, LocalHomeGauge
-from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.gpu.agent_client import UnixAgent
-from allotment_spawner.launch.container import Owner
 
 from allotment_hub.broker import logs
 from allotment_hub.broker.app import create_app
@@ -134,7 +132,7 @@ def engines_for(settings: Settings) -> Mapping[str, Engine]:
 
 def gauge_for(settings: Settings) -> HomeGauge:
     """What measures homes on this installation's engine."""
-    site, runtime, homes = settings.site, settings.runtime, settings.site.homes
+    site, runtime = settings.site, settings.runtime
     if runtime.engine == "docker":
         from allotment_spawner.engines.docker_homes import DockerHomeGauge  # noqa: PLC0415 - 0.3 s of imports
 
@@ -142,7 +140,7 @@ def gauge_for(settings: Settings) -> HomeGauge:
             installation=runtime.installation,
             base_url=site.docker.socket,
             template=site.docker.home,
-            rule=OwnerRule(kind=homes.owner, fixed=Owner(uid=homes.uid, gid=homes.gid)),
+            rule=site.homes.rule,
             limit_s=MEASURE_LIMIT_S,
         )
     return LocalHomeGauge(homes=settings.paths.homes, limit_s=MEASURE_LIMIT_S)

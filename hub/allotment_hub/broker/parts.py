@@ -43,6 +43,7 @@ from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
@@ -252,12 +253,17 @@ class Parts:
         )
 
     @cached_property
+    def owners(self) -> Owners:
+        return Owners(rule=self.site.homes.rule)
+
+    @cached_property
     def home_parts(self) -> HomeParts:
         return HomeParts(
             site=self.site,
             runtime=self.runtime,
             room=self.room,
             gauge=self.gauge,
+            owners=self.owners,
             store=self.store,
             book=self.book,
             clock=self.clock,
@@ -270,6 +276,7 @@ class Parts:
             runtime=self.runtime,
             paths=self.paths,
             room=self.room,
+            owners=self.owners,
             store=self.store,
             book=self.book,
             observations=self.seen,

@@ -14,8 +14,6 @@ import typer
 from allotment.console import DataDir
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.engines.helpers import Helpers
-from allotment_spawner.engines.owners import OwnerRule
-from allotment_spawner.launch.container import Owner
 from allotment_spawner.launch.names import LABEL_INSTALLATION, LABEL_USER
 from docker.errors import DockerException
 from requests.exceptions import RequestException
@@ -135,7 +133,7 @@ def _offboarding(
         homes=Homes(
             template=site.docker.home,
             installation=runtime.installation,
-            rule=OwnerRule(kind=homes.owner, fixed=Owner(uid=homes.uid, gid=homes.gid)),
+            rule=homes.rule,
             archive=Path(homes.archive) if homes.archive else paths.archive,
         ),
         journal=journal,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from allotment_spawner.core.errors import HomeUnavailable, Refusal
+from allotment_spawner.core.errors import Refusal
 from allotment_spawner.disk.base import FolderVerbs
-from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_gauge import HomeGauge, HomeUsage
-from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import Owner
 from allotment_spawner.wire import Launch
 
 from allotment_hub.broker.services.extras import Ask
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.store.records import Lease
 
 __all__ = ["HomeFolders", "HomePart", "QuotaGauge"]
 
 _log = logging.getLogger(__name__)
-_NAME_SERVICE_S: Final = 15.0
 
 
 class HomeFolders:
@@ -84,22 +81,18 @@ class HomePart:
     def __init__(
         self,
         *,
-        rule: OwnerRule,
+        owners: Owners,
         folders: HomeFolders | None,
         limited: Callable[[str, bool], Awaitable[None]],
-        limit_s: float = _NAME_SERVICE_S,
     ) -> None:
-        self._rule = rule
+        self._owners = owners
         self._folders = folders
         self._limited = limited
-        self._limit_s = limit_s
-        # of its own: a name service that hangs delays nobody else's work
-        self._threads = DaemonThreads(4, name="name-service")
 
     async def check(self, ask: Ask) -> Mapping[str, Any]:
         """Raises `HomeUnavailable` for who is no account here: better now than after the wait."""
         user = ask.body.user
-        owner = await self._owner(user)
+        owner = await self._owners.of(user)
         if self._folders is not None:
             enforced = await self._folders.make(user, owner)
             if enforced is not None:
@@ -114,15 +107,3 @@ class HomePart:
 
     def complete(self, lease: Lease, launch: Launch) -> Launch:
         return launch
-
-    async def _owner(self, user: str) -> Owner:
-        if self._rule.kind == "fixed":
-            return self._rule.account_of(user).owner
-        found = self._threads.run(lambda: self._rule.account_of(user))
-        try:
-            return (await asyncio.wait_for(found, self._limit_s)).owner
-        except TimeoutError as error:
-            raise HomeUnavailable(
-                f"This system's accounts do not answer within {self._limit_s:.0f} seconds.",
-                "Try again in a few minutes; tell an operator if it stays.",
-            ) from error

@@ -21,6 +21,7 @@ from allotment_hub.broker.services.extras import Ask
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.notices import Notices, Words
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 
@@ -53,7 +54,7 @@ class Scratch:
         *,
         size_bytes: int,
         folders: FolderVerbs,
-        owner_of: Callable[[str], Owner],
+        owners: Owners,
         emptier: Emptier | None,
         store: Store,
         book: Book,
@@ -64,10 +65,10 @@ class Scratch:
         kick: Callable[[], asyncio.Future[None]],
         clock: Callable[[], datetime],
     ) -> None:
-        """`owner_of` may wait for a name service. `emptier` None: the agent may remove everything."""
+        """`emptier` None: the agent may remove everything."""
         self._size = size_bytes
         self._folders = folders
-        self._owner_of = owner_of
+        self._owners = owners
         self._emptier = emptier
         self._store = store
         self._book = book
@@ -124,7 +125,7 @@ class Scratch:
     async def _try(self, lease: Lease) -> bool:
         """Whether the start can go on, with a folder or without."""
         try:
-            owner = await asyncio.to_thread(self._owner_of, lease.user)
+            owner = await self._owners.of(lease.user)
             folder = await self._folders.make_folder(
                 "scratch", lease.id, uid=owner.uid, gid=owner.gid, mode=0o700, limit_bytes=self._size
             )
@@ -160,7 +161,7 @@ class Scratch:
         """What fails here is found by the next round."""
         try:
             if self._emptier is not None and (path := await self._path_of(lease.id)) is not None:
-                owner = await asyncio.to_thread(self._owner_of, lease.user)
+                owner = await self._owners.of(lease.user)
                 await self._emptier.empty(path, lease.id, owner)
             await self._folders.remove_folder("scratch", lease.id)
         except Refusal as refusal:
