@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import allotment
 import allotment_spawner
@@ -24,6 +25,7 @@ from tornado.httpclient import HTTPClientError
 from tornado.websocket import websocket_connect
 
 TOKEN = "the-servers-own-token"
+REPO = "https://git.example.org/ann/course"
 LABEXTENSION = Path(allotment.__file__).parent / "labextension"
 
 
@@ -84,20 +86,57 @@ async def test_the_socket_lets_nobody_in_without_a_token(server: str) -> None:
     with pytest.raises(HTTPClientError, match="403"):
         await websocket_connect(f"{server.replace('http', 'ws')}allotment/notices")
     socket = await websocket_connect(f"{server.replace('http', 'ws')}allotment/notices?token={TOKEN}")
-    for nonsense in ("{", "[]", '{"type": "saved"}', '{"type": "saved", "id": 1, "saved": "x"}'):
+    for nonsense in (
+        "{",
+        "[" * 100_000,
+        "[]",
+        '{"type": "saved"}',
+        '{"type": "saved", "id": 1, "saved": "x"}',
+    ):
         await socket.write_message(nonsense)
     socket.close()
     assert ask(server, "allotment/session").status == 200, "what a page says breaks nothing"
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [({"choice": "aside"}, 200), ({"choice": "../x"}, 400), ({}, 400)]
+    ("body", "status"),
+    [
+        ({"choice": "aside"}, 200),
+        ({"choice": "../x"}, 400),
+        ({}, 400),
+        ({"choice": ["aside"]}, 400),
+        ([1], 400),
+    ],
 )
-def test_packages_take_only_what_is_offered(server: str, body: dict[str, str], status: int) -> None:
+def test_packages_take_only_what_is_offered(server: str, body: Any, status: int) -> None:
     answer = ask(server, "allotment/packages", method="POST", body=body)
     assert answer.status == status, answer.body
     if status == 200:
         assert answer.json()["sentence"]
+
+
+def test_the_page_of_a_git_link_shows_what_the_link_says_as_text(server: str) -> None:
+    told = {"repo": REPO, "urlpath": "lab/tree/<img src=x onerror=alert(1)>", "branch": '"><script>'}
+    answer = ask(server, f"git-pull?{urlencode(told)}")
+    assert answer.status == 200
+    assert "&lt;img src=x" in answer.body.decode()
+    assert "<img src=x" not in answer.body.decode()
+    assert '"><script>' not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"repo": "javascript:alert(1)"},
+        {"repo": 'https://git.example.org/"><script>alert(1)</script>'},
+        {"repo": REPO, "urlpath": "%2e%2e/%2E./hub/logout"},
+        {"repo": REPO, "subPath": "../../hub/logout"},
+    ],
+)
+def test_a_git_link_that_leads_away_is_refused(server: str, told: dict[str, str]) -> None:
+    answer = ask(server, f"git-pull?{urlencode(told)}")
+    assert answer.status == 400
+    assert "<script>alert" not in answer.body.decode()
 
 
 def test_a_server_that_is_none_of_ours_gets_nothing(plain: str) -> None:

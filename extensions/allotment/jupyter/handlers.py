@@ -44,7 +44,8 @@ class PackagesHandler(APIHandler):
     @web.authenticated
     async def post(self) -> None:
         """{"choice": aside or clean} for packages that do not work; answers {"sentence"}."""
-        choice = (self.get_json_body() or {}).get("choice")
+        body: Any = self.get_json_body()
+        choice = body.get("choice") if isinstance(body, dict) else None
         if choice not in CHOICES:
             raise web.HTTPError(400, "choice is one of: " + ", ".join(CHOICES))
         sentence = await asyncio.to_thread(tidy, choice)
@@ -78,7 +79,7 @@ class NoticesSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Anything that is not an answer to a last call is passed over."""
         try:
             said = json.loads(message)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(said, dict) and said.get("type") == "saved":
             self._open_pages.answer(
