@@ -35,6 +35,7 @@ __all__ = ["fetch", "main"]
 
 _MEMORY_BYTES = 6 * 2**30
 _PR_SET_PDEATHSIG = 1
+_SILENCES = 5
 
 
 def main() -> None:
@@ -192,6 +193,7 @@ class _Fetch:
             hopeless=self._hopeless,
             alone=alone,
             pause_s=self._spec.retry_pause_s,
+            slow_s=_SILENCES * self._spec.silence_s,
         )
 
     async def _one(self, entry: Entry) -> Manifest:

@@ -22,6 +22,8 @@ __all__ = ["HttpSource"]
 
 _HOPS = 8
 _MOVED = frozenset({301, 302, 303, 307, 308})
+_TAG = 500
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -51,11 +53,16 @@ class HttpSource:
     @asynccontextmanager
     async def open(self, entry: Entry, *, offset: int, tag: str | None) -> AsyncIterator[Opened]:
         headers = {"Accept-Encoding": "identity"}
-        if offset and tag is not None:
-            headers |= {"Range": f"bytes={offset}-", "If-Range": tag}
         try:
+            if offset and tag is not None:
+                only = {"Range": f"bytes={offset}-", "If-Range": tag}
+                async with self._following(entry.key, headers | only) as answer:
+                    rest = _rest(answer, offset, tag)
+                    if rest is not None:
+                        yield rest
+                        return
             async with self._following(entry.key, headers) as answer:
-                yield self._opened(answer, offset)
+                yield _whole(answer)
         except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError) as error:
             raise Transient(type(error).__name__) from error
 
@@ -63,8 +70,13 @@ class HttpSource:
     async def _following(self, url: str, headers: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         session = await self._files.set_session()
         for _ in range(_HOPS):
-            async with session.get(url, headers=headers, allow_redirects=False) as answer:
+            # headers may come a byte at a time, each within the limit for silence
+            async with (
+                asyncio.timeout(self._silence_s) as limit,
+                session.get(url, headers=headers, allow_redirects=False) as answer,
+            ):
                 if answer.status not in _MOVED:
+                    limit.reschedule(None)
                     yield answer
                     return
                 url = self._next(url, answer.headers.get("Location", ""))
@@ -74,48 +86,65 @@ class HttpSource:
 
     def _next(self, url: str, location: str) -> str:
         """A redirect is a new source: what may not be asked may not be led to, nor a secure way left."""
-        target = parse_source(urljoin(url, location), allow_hosts=self._allow_hosts)
+        try:
+            joined = urljoin(url, location)
+        except ValueError:
+            raise DatasetUnavailable(
+                "The address leads on to what is no address.", "Ask an operator to correct the source."
+            ) from None
+        target = parse_source(joined, allow_hosts=self._allow_hosts)
         if target.kind != "http" or (url.startswith("https:") and not target.location.startswith("https:")):
             raise DatasetUnavailable(
                 "The address leads on to one without encryption.", "Ask an operator to correct the source."
             )
         return target.location
 
-    def _opened(self, answer: aiohttp.ClientResponse, offset: int) -> Opened:
-        status = answer.status
-        if status in _BUSY:
-            raise Transient(f"HTTP {status}")
-        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise Transient("the file is shorter than before")
-        if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-            raise gone(f"it answers HTTP {status}")
-        if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise DatasetUnavailable(
-                "The source packs the data on its way, so that it cannot be checked.",
-                "Ask an operator for an address that serves the file as it is.",
-            )
-        start, total = 0, answer.content_length
-        if status == HTTPStatus.PARTIAL_CONTENT:
-            start, total = _range(answer.headers.get("Content-Range", ""))
-            if start != offset:
-                raise gone("it answers with another part than was asked for")
-        return Opened(start, total, _tag(answer), answer.content.iter_chunked(CHUNK_BYTES))
-
     async def close(self) -> None:
         session = await self._files.set_session()
         await session.close()
 
 
+def _rest(answer: aiohttp.ClientResponse, offset: int, tag: str) -> Opened | None:
+    """From `offset` on, or None where the file has to be asked for whole: it is another one by now, or the
+    server does not say enough to know that the rest belongs to what is here."""
+    if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        # all is here already: the fetch was killed after the last byte
+        ended = answer.headers.get("Content-Range", "") == f"bytes */{offset}"
+        return Opened(offset, offset, tag, _nothing()) if ended and _tag(answer) in (None, tag) else None
+    if answer.status != HTTPStatus.PARTIAL_CONTENT:
+        return _whole(answer)
+    _check_plain(answer)
+    found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    same = _tag(answer) == tag or (_tag(answer) is None and not tag.startswith('"'))
+    if found is None or int(found[1]) != offset or not same:
+        return None
+    return Opened(offset, int(found[2]), tag, answer.content.iter_chunked(CHUNK_BYTES))
+
+
+def _whole(answer: aiohttp.ClientResponse) -> Opened:
+    if answer.status in _BUSY:
+        raise Transient(f"HTTP {answer.status}")
+    if answer.status != HTTPStatus.OK:
+        raise gone(f"it answers HTTP {answer.status}")
+    _check_plain(answer)
+    return Opened(0, answer.content_length, _tag(answer), answer.content.iter_chunked(CHUNK_BYTES))
+
+
+def _check_plain(answer: aiohttp.ClientResponse) -> None:
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise DatasetUnavailable(
+            "The source packs the data on its way, so that it cannot be checked.",
+            "Ask an operator for an address that serves the file as it is.",
+        )
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for _ in ():
+        yield b""
+
+
 def _tag(answer: aiohttp.ClientResponse) -> str | None:
-    """What If-Range takes: a strong ETag, else the date."""
+    """What If-Range takes: a strong ETag, else the date. One that no header can carry is none."""
     etag = answer.headers.get("ETag", "")
-    if etag.startswith('"'):
-        return etag
-    return answer.headers.get("Last-Modified")
-
-
-def _range(header: str) -> tuple[int, int | None]:
-    found = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", header)
-    if found is None:
-        raise gone("it answers with a range that cannot be read")
-    return int(found[1]), None if found[2] == "*" else int(found[2])
+    found = etag if etag.startswith('"') else answer.headers.get("Last-Modified", "")
+    return found if found and found.isascii() and found.isprintable() and len(found) <= _TAG else None

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +19,9 @@ __all__ = ["Partial", "Received"]
 _SYNC_BYTES = 256 * 2**20
 _TRIES = 6
 _SLOWEST_S = 30.0
+_LEAST_BYTES = 256 * 1024
+"""What has to come in the time that `slow_s` names, and between two breaks of the line: a source that sends
+a byte a minute would else be waited for, and hold a place among the fetches, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,10 @@ class Partial:
         hopeless: Callable[[], bool] = lambda: False,
         alone: bool = True,
         pause_s: float = 1.0,
+        slow_s: float = 300.0,
     ) -> None:
         """`hopeless`: whether trying again is of no use; `alone`: this file is the whole dataset."""
+        self._slow_s = slow_s
         self._hopeless = hopeless
         self._alone = alone
         self._path = path
@@ -60,7 +65,7 @@ class Partial:
             try:
                 return await self._once(entry)
             except Transient as error:
-                failures = 0 if self._size() > before else failures + 1
+                failures = 0 if self._size() - before >= _LEAST_BYTES else failures + 1
                 if failures >= _TRIES or self._hopeless():
                     raise LineBroken(
                         f"The source did not answer as it should, again and again ({error}).",
@@ -92,7 +97,7 @@ class Partial:
         whole = await asyncio.to_thread(_hash_of, target, opened.offset)
         self._write_note(opened, synced=opened.offset)
         unsynced, size = 0, opened.offset
-        async for chunk in opened.chunks:
+        async for chunk in _brisk(opened.chunks, self._slow_s):
             self._budget.write(len(chunk))
             target.write(chunk)
             whole.update(chunk)
@@ -134,6 +139,24 @@ class Partial:
         half = self._note.with_name(self._note.name + ".half")
         half.write_text(json.dumps({"tag": opened.tag, "boot": _boot(), "synced": synced}), encoding="utf-8")
         half.replace(self._note)
+
+
+async def _brisk(chunks: AsyncIterator[bytes], slow_s: float) -> AsyncIterator[bytes]:
+    """The chunks; `Transient` when less than the least comes in `slow_s`."""
+    now = asyncio.get_running_loop().time
+    came, ends = 0, now() + slow_s
+    while True:
+        try:
+            async with asyncio.timeout_at(ends):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            raise Transient("it comes too slowly") from error
+        came += len(chunk)
+        if came >= _LEAST_BYTES:
+            came, ends = 0, now() + slow_s
+        yield chunk
 
 
 def _hash_of(target: BinaryIO, count: int) -> Any:
