@@ -51,10 +51,18 @@ class Paths:
         """The cache of datasets, where site.yaml names no other folder."""
         return self.data / "datasets"
 
+    def cache(self, configured: str | None, installation: str) -> Path:
+        """The cache of datasets; in a configured folder below one of its own, because a fast disk may be
+        shared with the scratch folders and with another installation on this machine."""
+        return (
+            self.datasets if configured is None else Path(configured) / f"allotment-{installation}-datasets"
+        )
+
     def scratch(self, configured: str | None, installation: str) -> Path:
-        """Scratch folders of sessions, one each; in a configured folder below one of this installation's own,
-        because two installations on one machine may share a fast disk."""
-        return self.data / "scratch" if configured is None else Path(configured) / f"allotment-{installation}"
+        """Scratch folders of sessions, one each; in a configured folder as the cache."""
+        if configured is None:
+            return self.data / "scratch"
+        return Path(configured) / f"allotment-{installation}-scratch"
 
     @property
     def archive(self) -> Path:

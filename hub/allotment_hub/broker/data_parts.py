@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 from allotment_spawner.core.lease import LeaseState
 
@@ -54,10 +53,7 @@ class DataParts:
 
     @cached_property
     def _cache(self) -> Cache:
-        """In a folder that others may share, our own part of it: the sweep removes what it does not know."""
-        named = self.site.datasets.cache
-        root = self.paths.datasets if named is None else Path(named) / f"allotment-{self.installation}"
-        return Cache(root)
+        return Cache(self.paths.cache(self.site.datasets.cache, self.installation))
 
     @cached_property
     def _shelf(self) -> DatasetShelf:

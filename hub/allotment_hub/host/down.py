@@ -70,7 +70,7 @@ def down(options: DownOptions, *, env: Mapping[str, str]) -> int:
             purge_docker(site, runtime)
             purge_scratch(site, runtime, paths)
         if runtime is not None:
-            purge_folders(site, runtime)
+            purge_folders(site, runtime, paths)
         shutil.rmtree(paths.data)
         messages.say(f"Removed {paths.data}")
     return 0

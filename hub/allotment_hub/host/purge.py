@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 from allotment_spawner.engines.firewall import Firewall, FirewallError, run_iptables
@@ -15,6 +14,7 @@ from requests.exceptions import RequestException
 
 from allotment_hub.host.docker_client import docker_client
 from allotment_hub.host.errors import HostError
+from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 from allotment_hub.site import Site
 
@@ -35,11 +35,11 @@ def purge_docker(site: Site, runtime: Runtime) -> None:
             raise HostError(f"The firewall rules could not be removed: {error}") from None
 
 
-def purge_folders(site: Site, runtime: Runtime) -> None:
-    """Our own parts of folders outside the data directory; what else lies beside them stays."""
-    for named in (site.datasets.cache, site.scratch.path):
-        own = None if named is None else Path(named) / f"allotment-{runtime.installation}"
-        if own is None or not own.is_dir() or own.is_symlink():
+def purge_folders(site: Site, runtime: Runtime, paths: Paths) -> None:
+    """Cache and scratch, which may lie outside the data directory; what else lies beside them stays."""
+    cache = paths.cache(site.datasets.cache, runtime.installation)
+    for own in (cache, paths.scratch(site.scratch.path, runtime.installation)):
+        if not own.is_dir() or own.is_symlink():
             continue
         try:
             shutil.rmtree(own)

@@ -25,7 +25,7 @@ def places_of(*, site: Site, runtime: Runtime, paths: Paths, storage: Storage | 
     if runtime.engine == "docker":
         scratch = paths.scratch(site.scratch.path, runtime.installation)
         known.append(Place("scratch", "the scratch space of sessions", scratch))
-        cache = Path(site.datasets.cache) if site.datasets.cache else paths.data / "datasets"
+        cache = paths.cache(site.datasets.cache, runtime.installation)
         known.append(Place("datasets", "datasets", cache, guarded=False))
         if site.docker.home != "volume":
             root, _ = split_template(site.docker.home, site.docker.home)
