@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.announced import AnnouncedStops
+from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.notices import Event, Words
 from allotment_spawner.core.errors import NoSuchLease, WrongState
 from allotment_spawner.core.lease import EndReason
@@ -106,6 +108,63 @@ async def test_the_earliest_of_several_ends_counts_until_it_is_withdrawn(world: 
         assert await broker.notices.withdraw_stop(lease, made_by=None) == 0
         await world.rounds(broker, 2, seconds=700)
     assert world.hub.stop_requests == []
+
+
+async def test_an_end_is_not_forgotten_for_all_that_was_said_since(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        lease = await running(world, broker)
+        await broker.notices.announce_stop(lease, HELLO, after_s=600, made_by="olga")
+        for _ in range(51):
+            await broker.notices.tell(lease, HELLO, made_by="olga")
+        assert await broker.notices.withdraw_stop(lease, made_by="ann") == 0
+        await world.rounds(broker, 2, seconds=700)
+    assert world.hub.stop_requests[:1] == [("ann", "")]
+
+
+async def test_an_end_that_is_called_off_before_the_hub_is_asked_does_not_come(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        lease = await running(world, broker)
+        await broker.notices.announce_stop(lease, HELLO, after_s=0, made_by="ann")
+        book = Book()
+        book.apply(await broker.store.read(lambda tx: tx.unended()))
+        stops = AnnouncedStops(
+            notices=broker.notices, book=book, hub=world.hub, jobs=broker.jobs,
+            clock=world.clock, on_step=lambda _step: None,
+        )  # fmt: skip
+        await stops.round()
+        # its job is made, and has not had its turn
+        del broker.notices.stops[lease]
+        await broker.jobs.idle()
+    assert world.hub.stop_requests == []
+
+
+async def test_nobody_is_told_that_a_session_goes_on_which_the_hub_is_stopping(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        lease = await running(world, broker)
+        await broker.notices.announce_stop(lease, HELLO, after_s=0, made_by="ann")
+        world.hub.away = True
+        await world.rounds(broker, 1)
+        assert await broker.notices.withdraw_stop(lease, made_by="ann") == 1, "the hub was never reached"
+        world.hub.away = False
+        await broker.notices.announce_stop(lease, HELLO, after_s=0, made_by="ann")
+        await world.rounds(broker, 1)
+        assert world.hub.stop_requests == [("ann", "")]
+        with pytest.raises(WrongState):
+            await broker.notices.withdraw_stop(lease, made_by="ann")
+        await broker.leases.release(lease_id=lease, reason=EndReason.STOPPED, attempt=None)
+        await world.rounds(broker, 3)
+        assert broker.notices.stopping == set()
+
+
+async def test_nobody_fills_the_table(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        lease = await running(world, broker)
+        for _ in range(100):
+            await broker.notices.announce_stop(lease, HELLO, after_s=600, made_by="ann")
+            await broker.notices.withdraw_stop(lease, made_by="ann")
+        with pytest.raises(WrongState, match="100 times"):
+            await broker.notices.announce_stop(lease, HELLO, after_s=600, made_by="ann")
+        await broker.notices.announce_stop(lease, HELLO, after_s=600, made_by="olga")
 
 
 async def test_an_answer_of_the_database_that_was_lost_is_read_again(world: BrokerWorld) -> None:

@@ -47,19 +47,24 @@ class AnnouncedStops:
             if lease is None or lease.state not in (LeaseState.GRANTED, LeaseState.ACTIVE):
                 # over, or on its way there: the server's name may soon be another lease's
                 del self._notices.stops[lease_id]
+                self._notices.stopping.discard(lease_id)
             elif stop_at <= now:
                 self._stop(lease)
 
     def _stop(self, lease: Lease) -> None:
         async def work() -> None:
-            # looked at again: the job may have waited for its turn
+            # looked at again: the job may have waited for its turn, and been called off meanwhile
             found = self._book.get(lease.id)
             if found is None or found.state not in (LeaseState.GRANTED, LeaseState.ACTIVE):
                 return
+            if lease.id not in self._notices.stops:
+                return
             self._on_step("announced.before")
+            self._notices.stopping.add(lease.id)
             try:
                 await self._hub.stop_server(lease.user, lease.server)
             except HubUnavailable as why:
+                self._notices.stopping.discard(lease.id)
                 _log.warning(
                     "an announced stop waits for the hub", extra={"lease": lease.id, "why": str(why)}
                 )

@@ -30,6 +30,7 @@ Event = tuple[str, dict[str, Any]]
 
 T = TypeVar("T")
 _UNREAD = 200
+_MOST_STOPS = 100
 _STARTED = (LeaseState.GRANTED, LeaseState.ACTIVE)
 
 
@@ -81,6 +82,8 @@ class Notices:
         self._clock = clock
         self.stops: dict[str, datetime] = {}
         """Lease -> when it ends, of those whose end was announced. Written after the commit only."""
+        self.stopping: set[str] = set()
+        """Leases whose announced end has come and of which the hub was asked."""
         self.unsure = False
         """Whether `stops` may lack a commit that was not answered."""
 
@@ -110,12 +113,14 @@ class Notices:
         return (await self._add([lease_id], words, made_by, timedelta(seconds=after_s)))[0]
 
     async def withdraw_stop(self, lease_id: str, *, made_by: str | None) -> int:
-        """Take announced ends back, of `made_by` only unless None; returns how many."""
+        """Take announced ends back, of `made_by` only unless None; returns how many. `WrongState` once the
+        hub was asked to stop it: it would end all the same."""
+        if lease_id in self.stopping:
+            raise WrongState("This session is being stopped right now.", "Start it again when it is over.")
 
         def work(tx: Transaction) -> tuple[list[Notice], list[Notice]]:
             gone = table.withdraw_stops(tx.connection, lease_id, made_by=made_by, now=self._clock())
-            left = [one for one in table.of_lease(tx.connection, lease_id) if one.stop_at is not None]
-            return gone, left
+            return gone, table.announced_stops(tx.connection, lease_id)
 
         gone, left = await self._write("withdraw", work)
         self.stops.pop(lease_id, None)
@@ -163,6 +168,11 @@ class Notices:
         def work(tx: Transaction) -> None:
             if len(made) == 1:
                 _check_started(tx, made[0].lease)
+            if after is not None and table.stops_by(tx.connection, made[0].lease, made_by) >= _MOST_STOPS:
+                raise WrongState(
+                    f"You have announced the end of this session {_MOST_STOPS} times already.",
+                    "Stop it now: allot stop LEASE.",
+                )
             table.add(tx.connection, made)
 
         await self._write("tell", work)

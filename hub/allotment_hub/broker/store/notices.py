@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from allotment_spawner.core.lease import LIVE
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from allotment_hub.broker.store.schema import leases, notices
 
-__all__ = ["Notice", "add", "announced_stops", "of_lease", "withdraw_stops"]
+__all__ = ["Notice", "add", "announced_stops", "of_lease", "stops_by", "withdraw_stops"]
 
 _SHOWN = 50
 
@@ -48,8 +48,8 @@ def of_lease(connection: Connection, lease_id: str) -> list[Notice]:
     return [_notice(row) for row in reversed(connection.execute(query).mappings().all())]
 
 
-def announced_stops(connection: Connection) -> list[Notice]:
-    """Of every live lease, what announces its end."""
+def announced_stops(connection: Connection, lease_id: str | None = None) -> list[Notice]:
+    """Of every live lease, or of this one, what announces its end; however much else was said since."""
     query = (
         select(notices)
         .join(leases, leases.c.id == notices.c.lease)
@@ -60,7 +60,17 @@ def announced_stops(connection: Connection) -> list[Notice]:
         )
         .order_by(notices.c.seq)
     )
+    if lease_id is not None:
+        query = query.where(notices.c.lease == lease_id)
     return [_notice(row) for row in connection.execute(query).mappings()]
+
+
+def stops_by(connection: Connection, lease_id: str, made_by: str) -> int:
+    """How often they announced the end of this session, what they took back included."""
+    query = select(func.count()).where(
+        notices.c.lease == lease_id, notices.c.made_by == made_by, notices.c.stop_at.is_not(None)
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def withdraw_stops(
