@@ -20,6 +20,7 @@ _URL = re.compile(
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~+-]{0,99}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,99}")
 _LONGEST_PATH = 500
+_DOT = re.compile(r"%2e", re.IGNORECASE)
 _REPO_HELP = "Give the address that git clones without a password, such as https://github.com/OWNER/NAME."
 _BRANCH_HELP = "Name a branch or tag of the repository, such as main, or leave it away."
 _PATH_HELP = "Give a path below the server's own address, such as lab/tree/course/start.ipynb."
@@ -59,7 +60,8 @@ def inner_path(value: object) -> str:
     """`value` if it is a path on the person's own server, whatever else it holds. Raises `BadOptions`."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_PATH or not value.isprintable():
         raise BadOptions(f"A path to open is text of at most {_LONGEST_PATH} characters.", _PATH_HELP)
-    way = value.split("?", 1)[0].split("/")
+    # nbgitpuller's page goes there as it is written here, and browsers read %2e as a dot
+    way = _DOT.sub(".", value).split("?", 1)[0].split("/")
     if value.startswith("/") or "\\" in value or ":" in way[0] or {".", "..", ""} & set(way[:-1]):
         raise BadOptions("This path leads away from the server that is started.", _PATH_HELP)
     if way[-1] in (".", ".."):
