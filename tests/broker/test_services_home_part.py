@@ -85,13 +85,11 @@ def parts(
     folder: Path, agent: AgentWithHomes, *, home: str = "/srv/homes/{username}", root: bool = True
 ) -> HomeParts:
     world = BrokerWorld(folder)
-    site = Site(docker=DockerSettings(home=home), homes=HomeSettings(uid=2001, gid=2002, quota_gib=2))
     return HomeParts(
-        site=site,
+        site=Site(docker=DockerSettings(home=home), homes=HomeSettings(uid=2001, gid=2002, quota_gib=2)),
         runtime=world.runtime,
         room=Room(folders=agent, emptier=None if root else EmptierInName()),
         gauge=GaugeThatWalks(),
-        owners=Owners(rule=site.homes.rule),
         store=Store(url=sqlite_url(folder / "broker.sqlite")),
         book=Book(),
         clock=world.clock,

@@ -6,11 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from allotment_spawner.core.errors import AgentUnavailable, BadOptions
-from allotment_spawner.disk.base import Folder
+from allotment_spawner.disk.base import Folder, RootName
+from allotment_spawner.disk.keeper import FolderKeeper
+from allotment_spawner.gpu.agent.folders import Folders
 from allotment_spawner.gpu.agent_client import UnixAgent
 from allotment_testing.agent_process import AgentProcess, eventually
 
@@ -45,6 +48,40 @@ async def test_a_gpu_that_hangs_keeps_nobody_from_a_folder(tmp_path: Path) -> No
         assert not stuck.done(), "the inventory was not waiting, so nothing was shown"
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
+
+
+class HomesThatHang(FolderKeeper):
+    """As on a file server that is away, until `is_back`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(roots={"scratch": folder / "scratch", "homes": folder / "homes"}, state_dir=folder)
+        self.is_back = threading.Event()
+
+    def make(
+        self, root: RootName, name: str, *, uid: int, gid: int, mode: int, limit_bytes: int | None
+    ) -> Folder:
+        if root == "homes":
+            self.is_back.wait(30)
+        return super().make(root, name, uid=uid, gid=gid, mode=mode, limit_bytes=limit_bytes)
+
+
+async def test_homes_that_hang_keep_nobody_from_scratch(tmp_path: Path) -> None:
+    keeper = HomesThatHang(tmp_path)
+    folders = Folders(keeper=keeper, deadline_s=0.2)
+
+    async def made(root: RootName, name: str) -> Folder:
+        return await folders.make_folder(root, name, uid=1234, gid=2345, mode=0o700, limit_bytes=None)
+
+    answers = await asyncio.gather(
+        *(made("homes", f"p{number}") for number in range(9)), return_exceptions=True
+    )
+    assert {type(answer) for answer in answers} == {AgentUnavailable}
+    assert (await made("scratch", "abc")).created
+    hanging = [thread for thread in threading.enumerate() if thread.name == "folders-homes"]
+    assert hanging
+    assert all(thread.daemon for thread in hanging), "an agent that stops would wait for them"
+    keeper.is_back.set()
+    folders.close()
 
 
 async def test_what_a_killed_agent_had_removed_is_wiped_at_its_next_start(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_purge_removes_full_folders_too(disk: Path, tmp_path: Path) -> None:
     person("write", Path(made.path))
     purge_scratch(site, runtime, paths)
     assert keeper.names("scratch") == []
-    purge_folders(site, runtime)
+    purge_folders(site, runtime, paths)
     assert not root.exists()
 
 

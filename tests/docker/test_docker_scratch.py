@@ -130,9 +130,6 @@ def test_an_agent_that_is_not_root_has_a_helper(daemon: DockerDaemon, tmp_path: 
     (folder / "closed" / "deep").chmod(0)
     (folder / "closed").chmod(0)
     emptier = DockerEmptier(installation="0123abcd", base_url=daemon.base_url)
-    try:
-        asyncio.run(emptier.empty(str(folder), folder.name, Owner()))
-    finally:
-        emptier.close()
+    asyncio.run(emptier.empty(str(folder), folder.name, Owner()))
     assert kept.read_text() == "kept"
     assert not (folder / "closed").exists()

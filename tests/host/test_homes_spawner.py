@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from allotment_spawner.core.errors import HomeUnavailable
-from allotment_spawner.engines.daemon_threads import DaemonThreads
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_folders import ensure_home_folder
 from allotment_spawner.engines.owners import OwnerRule, SystemAccounts
 from allotment_spawner.launch.account import AccountFiles, with_account
@@ -232,7 +232,7 @@ def test_a_process_ends_though_a_call_never_returns() -> None:
     """With a pool of concurrent.futures it would wait for the hung call for ever."""
     code = (
         "import asyncio, threading\n"
-        "from allotment_spawner.engines.daemon_threads import DaemonThreads\n"
+        "from allotment_spawner.daemon_threads import DaemonThreads\n"
         "async def main():\n"
         "    threads = DaemonThreads(1, name='x')\n"
         "    for _ in range(2):\n"

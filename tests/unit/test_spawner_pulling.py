@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from allotment_spawner.core.errors import EnvironmentUnavailable
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.docker_pull import PullFailed, PullProgress, in_bytes, pull_image
 from allotment_spawner.spawners.pulling import Pulls
 from allotment_spawner.wire import Launch, Work
@@ -112,9 +112,8 @@ def launch(pull: str | None = SOURCE) -> Launch:
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as made:
-        yield made
+def threads() -> DaemonThreads:
+    return DaemonThreads(2, name="pull")
 
 
 async def told(seen: list[Work]) -> None:
@@ -123,9 +122,9 @@ async def told(seen: list[Work]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_one_download_serves_all_who_wait_and_each_is_told(pool: ThreadPoolExecutor) -> None:
+async def test_one_download_serves_all_who_wait_and_each_is_told(threads: DaemonThreads) -> None:
     engine = EngineWithRegistry()
-    pulls = Pulls(client=lambda: engine, pool=pool)
+    pulls = Pulls(client=lambda: engine, threads=threads)
     ann: list[Work] = []
     ben: list[Work] = []
     first = asyncio.create_task(pulls.ensure(launch(), docker=engine, tell=ann.append))
@@ -139,9 +138,9 @@ async def test_one_download_serves_all_who_wait_and_each_is_told(pool: ThreadPoo
     assert engine.tags == [("allotment-0123abcd/minimal", "a" * 12)] * 2
 
 
-async def test_a_cancelled_start_leaves_the_download_to_the_next(pool: ThreadPoolExecutor) -> None:
+async def test_a_cancelled_start_leaves_the_download_to_the_next(threads: DaemonThreads) -> None:
     engine = EngineWithRegistry()
-    pulls = Pulls(client=lambda: engine, pool=pool)
+    pulls = Pulls(client=lambda: engine, threads=threads)
     seen: list[Work] = []
     first = asyncio.create_task(pulls.ensure(launch(), docker=engine, tell=seen.append))
     await told(seen)
@@ -155,17 +154,17 @@ async def test_a_cancelled_start_leaves_the_download_to_the_next(pool: ThreadPoo
     assert engine.pulls == [SOURCE]
 
 
-async def test_what_is_here_is_not_fetched(pool: ThreadPoolExecutor) -> None:
+async def test_what_is_here_is_not_fetched(threads: DaemonThreads) -> None:
     engine = EngineWithRegistry()
     engine.images.add(DIGEST)
-    await Pulls(client=lambda: engine, pool=pool).ensure(launch(), docker=engine, tell=lambda _: None)
+    await Pulls(client=lambda: engine, threads=threads).ensure(launch(), docker=engine, tell=lambda _: None)
     assert engine.pulls == []
 
 
-async def test_refusals_say_what_happened(pool: ThreadPoolExecutor) -> None:
+async def test_refusals_say_what_happened(threads: DaemonThreads) -> None:
     engine = EngineWithRegistry()
     engine.go.set()
-    pulls = Pulls(client=lambda: engine, pool=pool)
+    pulls = Pulls(client=lambda: engine, threads=threads)
     with pytest.raises(EnvironmentUnavailable, match="not on this machine any more"):
         await pulls.ensure(launch(None), docker=engine, tell=lambda _: None)
     engine.gives = f"sha256:{'c' * 64}"

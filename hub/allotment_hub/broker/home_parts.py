@@ -34,10 +34,13 @@ class HomeParts:
     runtime: Runtime
     room: Room | None
     gauge: HomeGauge | None
-    owners: Owners
     store: Store
     book: Book
     clock: Callable[[], datetime]
+
+    @cached_property
+    def owners(self) -> Owners:
+        return Owners(rule=self.site.homes.rule)
 
     @cached_property
     def homes(self) -> Homes:

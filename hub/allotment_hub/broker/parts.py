@@ -43,7 +43,6 @@ from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
-from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
@@ -253,17 +252,12 @@ class Parts:
         )
 
     @cached_property
-    def owners(self) -> Owners:
-        return Owners(rule=self.site.homes.rule)
-
-    @cached_property
     def home_parts(self) -> HomeParts:
         return HomeParts(
             site=self.site,
             runtime=self.runtime,
             room=self.room,
             gauge=self.gauge,
-            owners=self.owners,
             store=self.store,
             book=self.book,
             clock=self.clock,
@@ -276,7 +270,7 @@ class Parts:
             runtime=self.runtime,
             paths=self.paths,
             room=self.room,
-            owners=self.owners,
+            owners=self.home_parts.owners,
             store=self.store,
             book=self.book,
             observations=self.seen,

@@ -41,9 +41,6 @@ def _empty(site: Site, runtime: Runtime, root: Path) -> None:
     """What sessions wrote is their user's: a container as that user removes it."""
     owner = Owner(uid=site.homes.uid, gid=site.homes.gid)
     emptier = DockerEmptier(installation=runtime.installation, base_url=site.docker.socket)
-    try:
-        for folder in (*root.glob("[!.]*"), *root.glob(".trash/*")):
-            if folder.is_dir() and not folder.is_symlink():
-                emptier.empty_now(str(folder), folder.name, owner)
-    finally:
-        emptier.close()
+    for folder in (*root.glob("[!.]*"), *root.glob(".trash/*")):
+        if folder.is_dir() and not folder.is_symlink():
+            emptier.empty_now(str(folder), folder.name, owner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allotment_spawner.engines.daemon_threads import DaemonThreads
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.helpers import Helpers
 from allotment_spawner.engines.home_gauge import MEASURE_SCRIPT, HomeUsage, read_usage
 from allotment_spawner.engines.owners import OwnerRule

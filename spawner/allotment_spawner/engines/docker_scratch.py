@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from allotment_spawner.core.errors import EngineUnavailable
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.helpers import Helpers
 from allotment_spawner.launch.container import Owner
 from allotment_spawner.launch.helper import HelperMount
@@ -27,13 +26,11 @@ class DockerEmptier:
 
     def __init__(self, *, installation: str, base_url: str) -> None:
         self._helpers = Helpers(installation=installation, base_url=base_url)
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="emptier")
+        # a million files take minutes, for which no broker that stops may wait
+        self._threads = DaemonThreads(2, name="emptier")
 
     async def empty(self, path: str, lease_id: str, owner: Owner) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pool, self.empty_now, path, lease_id, owner)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        await self._threads.run(lambda: self.empty_now(path, lease_id, owner))
 
     def empty_now(self, path: str, lease_id: str, owner: Owner) -> None:
         """Blocking. Raises `EngineUnavailable`."""

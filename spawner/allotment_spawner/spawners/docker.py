@@ -16,7 +16,7 @@ from dockerspawner import DockerSpawner
 from traitlets import Enum, Float, Integer, Unicode, default
 
 from allotment_spawner.core.errors import EngineUnavailable
-from allotment_spawner.engines.daemon_threads import DaemonThreads
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.docker_pull import PatientClient
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import ContainerOptions, Owner, container_options
@@ -96,8 +96,8 @@ class GpuDockerSpawner(GpuSpawnerMixin, DockerSpawner):
         if GpuDockerSpawner._the_pulls is None:
             tls = {"tls": docker.tls.TLSConfig(**self.tls_config)} if self.tls_config else {}
             arguments = {"version": "auto", **tls, **kwargs_from_env(), **self.client_kwargs}
-            pool = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="pull")
-            GpuDockerSpawner._the_pulls = Pulls(client=partial(PatientClient, **arguments), pool=pool)
+            threads = DaemonThreads(_PULL_THREADS, name="pull")
+            GpuDockerSpawner._the_pulls = Pulls(client=partial(PatientClient, **arguments), threads=threads)
         return GpuDockerSpawner._the_pulls
 
     # -- GpuSpawnerMixin -------------------------------------------------------------------------

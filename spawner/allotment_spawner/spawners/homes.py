@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from docker.errors import NotFound
 
 from allotment_spawner.core.errors import HomeUnavailable, StartFailed
-from allotment_spawner.engines.daemon_threads import DaemonThreads
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.home_folders import ensure_home_folder
 from allotment_spawner.engines.owners import Account, OwnerRule
 from allotment_spawner.launch.account import AccountFiles, with_account

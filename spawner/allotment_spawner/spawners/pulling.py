@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import closing, suppress
 from typing import Any, Final
 
 from docker.errors import ImageNotFound
 
 from allotment_spawner.core.errors import EngineUnavailable, EnvironmentUnavailable
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.docker_pull import PullFailed, PullProgress, pull_image
 from allotment_spawner.launch.names import kept_tag
 from allotment_spawner.spawners.docker_workload import DockerCall, docker_answers
@@ -26,9 +26,9 @@ class Pulls:
     """One download of an image for all who wait for it. It goes on when a start is cancelled: the next
     start wants it too. `client` makes a Docker client for one pull."""
 
-    def __init__(self, *, client: Callable[[], Any], pool: Executor) -> None:
+    def __init__(self, *, client: Callable[[], Any], threads: DaemonThreads) -> None:
         self._client = client
-        self._pool = pool
+        self._threads = threads
         self._running: dict[str, _Pull] = {}
 
     async def ensure(self, launch: Launch, *, docker: DockerCall, tell: Tell) -> None:
@@ -59,7 +59,7 @@ class Pulls:
     async def _pull(self, source: str, tell: Tell) -> None:
         pull = self._running.get(source)
         if pull is None:
-            pull = self._running[source] = _Pull(source, client=self._client, pool=self._pool)
+            pull = self._running[source] = _Pull(source, client=self._client, threads=self._threads)
             pull.done.add_done_callback(lambda _: self._running.pop(source, None))
         with pull.heard_by(tell):
             try:
@@ -75,12 +75,12 @@ class Pulls:
 class _Pull:
     """A pull in its thread, and who is told of it (in the event loop)."""
 
-    def __init__(self, source: str, *, client: Callable[[], Any], pool: Executor) -> None:
+    def __init__(self, source: str, *, client: Callable[[], Any], threads: DaemonThreads) -> None:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Tell] = []
         self._latest = Work(sentence=PullProgress().sentence)
         self._told_at = 0.0
-        self.done = self._loop.run_in_executor(pool, self._work, source, client)
+        self.done = asyncio.ensure_future(threads.run(lambda: self._work(source, client)))
         # whoever waits is told; nobody may wait any more
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
 

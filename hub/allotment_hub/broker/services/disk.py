@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from allotment_spawner.core.errors import DiskFull, Refusal
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.disk.base import RootState
 from allotment_spawner.disk.space import Space, space_of
-from allotment_spawner.engines.daemon_threads import DaemonThreads
 from allotment_spawner.wire import Launch
 from pydantic import BaseModel, ConfigDict
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from allotment_spawner.core.errors import HomeUnavailable
-from allotment_spawner.engines.daemon_threads import DaemonThreads
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.engines.owners import OwnerRule
 from allotment_spawner.launch.container import Owner
 

@@ -1,4 +1,4 @@
-"""The agent's folder verbs: in threads of their own, each with a deadline."""
+"""The agent's folder verbs: in threads of each root's own, each with a deadline."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from allotment_spawner.core.errors import AgentUnavailable, Refusal
+from allotment_spawner.daemon_threads import DaemonThreads
 from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 from allotment_spawner.disk.keeper import FolderKeeper
 
@@ -25,14 +26,15 @@ class _Closing(Exception):
 
 
 class Folders:
-    """`FolderVerbs` over a keeper. One change at a time, so that a repeated call finds a finished one;
-    measuring and wiping go on beside it."""
+    """`FolderVerbs` over a keeper. One change of a root at a time, so that a repeated call finds a finished
+    one; measuring and wiping go on beside it. Homes on a server that hangs hold up no scratch folder."""
 
     def __init__(self, *, keeper: FolderKeeper, deadline_s: float = 45.0) -> None:
         self._keeper = keeper
         self._deadline_s = deadline_s
-        self._changing = threading.Lock()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="folders")
+        roots: tuple[RootName, ...] = get_args(RootName)
+        self._changing = {root: threading.Lock() for root in roots}
+        self._threads = {root: DaemonThreads(_THREADS, name=f"folders-{root}") for root in roots}
         self._wiping = ThreadPoolExecutor(1, thread_name_prefix="wipe")
         self._closing = threading.Event()
 
@@ -40,27 +42,27 @@ class Folders:
         self, root: RootName, name: str, *, uid: int, gid: int, mode: int, limit_bytes: int | None
     ) -> Folder:
         def work() -> Folder:
-            with self._changing:
+            with self._changing[root]:
                 return self._keeper.make(root, name, uid=uid, gid=gid, mode=mode, limit_bytes=limit_bytes)
 
-        return await self._do("make_folder", work)
+        return await self._do("make_folder", root, work)
 
     async def remove_folder(self, root: RootName, name: str) -> None:
         def work() -> None:
-            with self._changing:
+            with self._changing[root]:
                 self._keeper.remove(root, name)
 
-        await self._do("remove_folder", work)
+        await self._do("remove_folder", root, work)
         self.sweep()
 
     async def folder_usage(self, root: RootName, name: str) -> Usage | None:
-        return await self._do("folder_usage", lambda: self._keeper.usage(root, name))
+        return await self._do("folder_usage", root, lambda: self._keeper.usage(root, name))
 
     async def list_folders(self, root: RootName) -> list[str]:
-        return await self._do("list_folders", lambda: self._keeper.names(root))
+        return await self._do("list_folders", root, lambda: self._keeper.names(root))
 
     async def folder_root(self, root: RootName) -> RootState:
-        return await self._do("folder_root", lambda: self._keeper.state(root))
+        return await self._do("folder_root", root, lambda: self._keeper.state(root))
 
     def sweep(self) -> None:
         """Wipe in the background what was removed."""
@@ -70,7 +72,6 @@ class Folders:
     def close(self) -> None:
         """A wipe that runs stops after its next thousand names."""
         self._closing.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._wiping.shutdown(wait=False, cancel_futures=True)
 
     def _sweep(self) -> None:
@@ -87,10 +88,10 @@ class Folders:
         if self._closing.is_set():
             raise _Closing
 
-    async def _do(self, verb: str, work: Callable[[], _T]) -> _T:
+    async def _do(self, verb: str, root: RootName, work: Callable[[], _T]) -> _T:
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+                return await self._threads[root].run(work)
         except TimeoutError as error:
             raise AgentUnavailable(
                 f"The agent's {verb} did not end within {self._deadline_s:g} s: that disk is slow or hangs.",
