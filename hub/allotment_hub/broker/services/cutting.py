@@ -63,13 +63,14 @@ class Cutting:
         if lease is None or not lease.reserved:
             return
         uuids = []
-        for device in lease.devices:
+        for device in lease.devices if self._granting.ready(lease) else ():
             uuid = await self._cut(lease, device)
             if uuid is None:
                 return
             uuids.append(uuid)
-        if not self._waiters.is_connected(lease_id):
-            # nobody there to use it: the slice stays idle and the place is kept
+        if not self._waiters.is_connected(lease_id) or not self._granting.ready(lease):
+            # nobody there to use it, or its data left, or a restart forgot what was made for it: the slice
+            # stays idle and the place is kept
             await self._granting.take_back(lease_id)
         elif await self._granting.with_devices(lease_id, uuids):
             self._situation.granted([device.profile for device in lease.devices if device.profile])

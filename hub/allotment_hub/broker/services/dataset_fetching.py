@@ -94,6 +94,8 @@ class DatasetFetching:
         self._tasks[name] = task
         try:
             await self._write("dataset.want", name, state=FETCHING, problem=None)
+            if await self._is_here(row):
+                return
             async with self._slots:
                 manifest = await self._run(row)
             # what came faster than it was followed: the others leave now
@@ -111,6 +113,16 @@ class DatasetFetching:
             self._tasks.pop(name, None)
             self._shelf.progress.pop(name, None)
             self._changed(name)
+
+    async def _is_here(self, row: Dataset) -> bool:
+        """Another source was registered and this one again: a session may still have the content mounted, so
+        it is neither fetched again nor replaced."""
+        async with self._moving:
+            found = await asyncio.to_thread(self._cache.manifest, self._shelf.key(row))
+        if found is None or (row.checksum or row.content) not in (None, found.checksum):
+            return False
+        await self.arrived(row, found)
+        return True
 
     async def arrived(self, row: Dataset, manifest: Manifest) -> None:
         """It is in the cache: the book follows the disk."""

@@ -258,6 +258,7 @@ class Datasets:
             raise InUse(f"The dataset {name} is pinned.", f"Unpin it first: allot data pin {name} --off.")
         self._unused(name)
         await self._fetching.stop(name)
+        self._unused(name)  # a start may have come meanwhile
         await self._fetching.drop(name)
         return self._shelf.get(name)
 
@@ -266,6 +267,7 @@ class Datasets:
             return
         self._unused(name)
         await self._fetching.stop(name)
+        self._unused(name)
         self._shelf.remove(name)
         await self._store.write("dataset.remove", lambda tx: table.remove(tx.connection, name))
         self._fetching.tell(name)
