@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -156,9 +157,7 @@ def _check_site(document: Document, site: Site) -> None:
     if site.public_url is not None:
         _check_public_url(document, site.public_url)
     _check_mounts(document, site)
-    home = site.docker.home
-    if home != "volume" and not (home.startswith("/") and "{username}" in home):
-        document.complain(("docker", "home"), 'must be "volume" or an absolute path with {username} in it')
+    _check_folders(document, site)
 
 
 def _check_mounts(document: Document, site: Site) -> None:
@@ -177,11 +176,41 @@ def _check_mounts(document: Document, site: Site) -> None:
                 ("mounts", index, "target"), f"{mount.inside} lies in another mount, {around[0]}"
             )
         parts = mount.inside.split("/")
-        if mount.target is not None and (parts[1] not in _MOUNT_ROOTS or len(parts) < 3 or ".." in parts):
+        plain = posixpath.normpath(mount.inside) == mount.inside
+        if mount.target is not None and (parts[1] not in _MOUNT_ROOTS or len(parts) < 3 or not plain):
             roots = ", ".join(f"/{root}" for root in sorted(_MOUNT_ROOTS))
             document.complain(("mounts", index, "target"), f"must lie in one of {roots}")
         if ".." in mount.path.split("/") or mount.path.strip("/") == "":
             document.complain(("mounts", index, "path"), "must be a folder, not the root, without ..")
+
+
+def _check_folders(document: Document, site: Site) -> None:
+    """A person may be called `archive`: what lies where homes lie would be that person's home."""
+    home, key = site.docker.home, ("docker", "home")
+    if home == "volume":
+        return
+    if not (home.startswith("/") and "{username}" in home):
+        document.complain(key, 'must be "volume" or an absolute path with {username} in it')
+        return
+    if posixpath.normpath(home) != home or not home.strip("/").partition("{username}")[0].count("/"):
+        document.complain(key, "must name a folder for homes alone, like /srv/homes/{username}, without ..")
+        return
+    homes = posixpath.dirname(home.partition("{username}")[0] + "x")
+    others: list[tuple[KeyPath, str | None]] = [
+        (("datasets", "cache"), site.datasets.cache),
+        (("scratch", "path"), site.scratch.path),
+        (("homes", "archive"), site.homes.archive),
+        *((("datasets", "allow_paths", at), path) for at, path in enumerate(site.datasets.allow_paths)),
+    ]
+    for where, path in others:
+        if path is None:
+            continue
+        plain = posixpath.normpath(path)
+        within = f"{plain}/".startswith(f"{homes}/")
+        # a dataset could be made of somebody's home
+        around = where[1] == "allow_paths" and f"{homes}/".startswith(f"{plain.rstrip('/')}/")
+        if within or around:
+            document.complain(where, f"{path} and the homes in {homes} must be apart")
 
 
 def _check_public_url(document: Document, url: str) -> None:

@@ -76,7 +76,7 @@ async def test_a_dataset_replaced_while_the_slice_is_cut_holds_no_device(
         await register(broker, server, "iris", source=server.url("/wine.bin"))
         cutter.go_on.set()
         async with asyncio.timeout(20):
-            while await slots(broker):
+            while await slots(broker):  # noqa: ASYNC110 - the database has no event
                 await asyncio.sleep(0.02)
         reply = await broker.leases.get(ann.lease)
         assert (reply.lease.state, reply.lease.place) == (LeaseState.QUEUED, 1)
@@ -116,7 +116,7 @@ async def test_a_source_that_comes_back_leaves_alone_what_a_session_has_mounted(
 async def test_evicting_at_the_moment_of_a_grant_leaves_the_data_where_it_is(
     world: BrokerWorld, server: FileServer
 ) -> None:
-    """The fetch has just arrived and is being written down; between the look and the removal a start gets it."""
+    """It arrived and is being written down; between the look and the removal a start gets it."""
     async with world.broker() as broker:
         await register(broker, server, "iris")
         ann = person(world, "ann", "iris")

@@ -20,6 +20,8 @@ MOUNTS = [
     ("{name: a, path: /srv/a, target: /etc}", "must lie in one of"),
     ("{name: a, path: /srv/a, target: /data}", "must lie in one of"),
     ("{name: a, path: /srv/a, target: /data/../etc}", "must lie in one of"),
+    ("{name: a, path: /srv/a, target: /data/a/}", "must lie in one of"),
+    ("{name: a, path: /srv/a, target: /data//a}", "must lie in one of"),
     ("{name: a, path: /srv/a}, {name: a, path: /srv/b}", "more than one mount"),
     ("{name: a, path: /srv/a}, {name: b, path: /srv/b, target: /data/a}", "more than one mount"),
     ("{name: a, path: /srv/a}, {name: b, path: /srv/b, target: /data/a/b}", "lies in another mount"),
@@ -61,3 +63,47 @@ def test_allowed_hosts_and_endpoints_that_are_taken(tmp_path: Path) -> None:
     for wrong in ("minio:9000", "ftp://minio", "http://key:secret@minio", "http://minio/bucket"):
         with pytest.raises(ConfigError, match="s3_endpoint"):
             load(tmp_path, f"datasets: {{s3_endpoint: '{wrong}'}}\n")
+
+
+HOMES = "docker: {home: '/srv/homes/{username}'}\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "homes: {archive: /srv/homes/archive}",
+        "homes: {archive: /srv/homes}",
+        "homes: {archive: /srv/homes/}",
+        "datasets: {cache: /srv/./homes/x}",
+        "scratch: {path: /srv/homes}",
+        "datasets: {allow_paths: [/srv/data, /srv]}",
+        "datasets: {allow_paths: [/]}",
+        "datasets: {allow_paths: [/srv/homes/ann]}",
+    ],
+)
+def test_nothing_else_lies_where_homes_lie(tmp_path: Path, other: str) -> None:
+    with pytest.raises(ConfigError, match="must be apart"):
+        load(tmp_path, f"{HOMES}{other}\n")
+
+
+def test_folders_beside_the_homes_are_taken(tmp_path: Path) -> None:
+    load(
+        tmp_path,
+        f"{HOMES}homes: {{archive: /srv/homes-archive}}\nscratch: {{path: /srv/fast}}\n"
+        "datasets: {cache: /srv/fast, allow_paths: [/srv/data]}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "home", ["/{username}", "/srv/homes/../{username}", "/srv//{username}", "srv/{username}", "/srv/homes"]
+)
+def test_templates_of_homes_that_are_refused(tmp_path: Path, home: str) -> None:
+    with pytest.raises(ConfigError, match=r"docker\.home"):
+        load(tmp_path, f"docker: {{home: '{home}'}}\n")
+
+
+@pytest.mark.parametrize(
+    "home", ["volume", "/home/{username}", "/srv/h/u-{username}", "/mnt/{username}/work"]
+)
+def test_templates_of_homes_that_are_taken(tmp_path: Path, home: str) -> None:
+    load(tmp_path, f"docker: {{home: '{home}'}}\n")

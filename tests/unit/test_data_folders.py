@@ -54,6 +54,17 @@ def test_own_data_is_never_mounted(tmp_path: Path) -> None:
     assert str(tmp_path / "fast") in own_folders(site, Paths(tmp_path / "data"))
 
 
+def test_homes_are_never_mounted_by_way_of_their_folder(tmp_path: Path) -> None:
+    """All sessions may run as one uid, so nothing but the mount keeps them out of each other's homes."""
+    (tmp_path / "srv/homes/ann").mkdir(parents=True)
+    (tmp_path / "easy").symlink_to("srv/homes")
+    home = f"{tmp_path}/srv/homes/{{username}}"
+    for path in ("srv/homes", "srv", "easy"):
+        assert "everybody's homes" in (look(tmp_path / path, tmp_path, home=home).problem or ""), path
+    assert look(tmp_path / "srv/homes/ann", tmp_path, home=home).problem is not None
+    assert look(tmp_path / "srv/course", tmp_path, home=home).problem is None
+
+
 def test_missing_folders_files_and_endless_links_are_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")

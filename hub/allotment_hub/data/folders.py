@@ -65,6 +65,11 @@ def look_at(mount: Mount, site: Site, own: Sequence[str]) -> Found:
     except OSError as error:
         why = f"{mount.path} cannot be opened ({error.strerror}). Make it, or mount what belongs there."
         return Found(mount.path, why)
+    homes = _homes(site)
+    if homes is not None and _within(posixpath.realpath(homes), real):
+        return Found(
+            real, f"{mount.path} holds everybody's homes ({homes}): one could open another's. Choose another."
+        )
     for part in own:
         if _touches(real, part):
             return Found(
@@ -113,9 +118,15 @@ def _resolve(path: str) -> tuple[str, list[str]]:
 def _writable(site: Site, *, but: str) -> list[str]:
     """Real folders below which sessions write."""
     paths = [mount.path for mount in site.mounts if mount.write and mount.name != but]
-    if site.docker.home != "volume":
-        paths.append(posixpath.dirname(site.docker.home.partition("{username}")[0] + "x"))
+    if (homes := _homes(site)) is not None:
+        paths.append(homes)
     return [posixpath.realpath(path) for path in paths]
+
+
+def _homes(site: Site) -> str | None:
+    """The folder that homes lie in; None where they are volumes."""
+    home = site.docker.home
+    return None if home == "volume" else posixpath.dirname(home.partition("{username}")[0] + "x")
 
 
 def _within(path: str, folder: str) -> bool:
