@@ -126,7 +126,8 @@ class Client:
         return self._document(self._answer("GET", path, authorise=authorise, params=dict(query)), also)
 
     def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """Change something: the answer's JSON document, None where it has none. `path` without api/v1/."""
+        """Any request, for what has no method here: the answer's JSON document, None where it has none.
+        `path` without api/v1/."""
         response = self._answer(method, f"api/v1/{path}", json=None if body is None else dict(body))
         return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
 

@@ -94,10 +94,10 @@ def test_a_name_of_the_image_is_not_taken_over() -> None:
 
 def test_a_folder_is_made_closed_and_given_away(tmp_path: Path) -> None:
     home = tmp_path / "homes" / "ann"
-    assert ensure_home_folder(home, Owner(2001, 2002)).made
+    assert ensure_home_folder(home, Owner(2001, 2002))
     seen = home.stat()
     assert (seen.st_uid, seen.st_gid, seen.st_mode & 0o7777) == (2001, 2002, 0o700)
-    assert not ensure_home_folder(home, Owner(2001, 2002)).made
+    assert not ensure_home_folder(home, Owner(2001, 2002))
 
 
 def test_what_lies_in_a_home_is_never_touched(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_home_that_the_session_could_not_write_in_is_refused(tmp_path: Path) -
     assert refused.value.next_step.endswith(f"chown 2001:2001 {home}")
     os.chown(home, 0, 4000)
     home.chmod(0o770)
-    assert not ensure_home_folder(home, Owner(2001, 2001, groups=(4000,))).made
+    assert not ensure_home_folder(home, Owner(2001, 2001, groups=(4000,)))
 
 
 @pytest.mark.parametrize("kind", ["file", "dangling", "below a file"])
@@ -204,7 +204,7 @@ def test_two_starts_at_once_make_one_home(tmp_path: Path, pool: ThreadPoolExecut
 
     def make() -> bool:
         gate.wait(timeout=10)
-        return ensure_home_folder(tmp_path / "ann", Owner(2001, 2001)).made
+        return ensure_home_folder(tmp_path / "ann", Owner(2001, 2001))
 
     made = [each.result(10) for each in [pool.submit(make), pool.submit(make)]]
     assert made.count(True) == 1

@@ -51,7 +51,7 @@ def test_bytes_are_added_up() -> None:
         seen.append((progress.got_bytes, progress.total_bytes, progress.sentence))
     assert seen[2] == (0, None, "Fetching the image")
     assert seen[4] == (5_000_000, None, "Fetching the image: 5.0 MB so far"), "a layer is still to be told"
-    assert seen[5] == (5_000_000, 20_000_000, "Fetching the image: 5.0 MB of 20.0 MB")
+    assert seen[5] == (5_000_000, 20_000_000, "Fetching the image: 25 %")
     assert seen[7] == (20_000_000, 20_000_000, "Unpacking the image: 1 of 3 layers")
     assert seen[-1] == (20_000_000, 20_000_000, "Unpacking the image: 3 of 3 layers")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from allotment_spawner.core.lease import LeaseState
 
@@ -13,7 +13,7 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.dataset_fetching import DatasetFetching
 from allotment_hub.broker.services.dataset_shelf import DatasetShelf, wanted
 from allotment_hub.broker.services.datasets import Datasets
-from allotment_hub.broker.services.groups import Groups
+from allotment_hub.broker.services.groups import groups_of
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.mounts import Mounts
 from allotment_hub.broker.services.ports import HubView
@@ -48,10 +48,6 @@ class DataParts:
     on_step: Callable[[str], None]
 
     @cached_property
-    def _groups(self) -> Groups:
-        return Groups(hub=self.hub)
-
-    @cached_property
     def _cache(self) -> Cache:
         return Cache(self.paths.cache(self.site.datasets.cache, self.installation))
 
@@ -65,7 +61,7 @@ class DataParts:
             mounts=self.site.mounts,
             in_containers=self.in_containers,
             folders=MountFolders(site=self.site, own=own_folders(self.site, self.paths)),
-            groups_of=self._groups.of,
+            groups_of=partial(groups_of, self.hub),
         )
 
     @cached_property
@@ -77,7 +73,7 @@ class DataParts:
             shelf=self._shelf,
             fetching=self._fetching,
             store=self.store,
-            groups_of=self._groups.of,
+            groups_of=partial(groups_of, self.hub),
             clock=self.clock,
         )
 

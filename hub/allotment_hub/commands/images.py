@@ -9,6 +9,7 @@ import typer
 from allotment.client import Client
 from allotment.console import AsJson, DataDir, broker, print_json, screen
 from allotment_spawner.engines.docker_pull import in_bytes
+from allotment_spawner.launch.names import version_of
 from rich.table import Table
 
 from allotment_hub.commands import image_making
@@ -178,7 +179,7 @@ def _show(verdict: Verdict, layers: Sequence[BuildLayer]) -> None:
 
 
 def _named(known: Known) -> str:
-    return f"{known.environment} {known.digest.removeprefix('sha256:')[:12]} ({known.label})"
+    return f"{known.environment} {version_of(known.digest)} ({known.label})"
 
 
 def _size(image: MachineImage) -> str:

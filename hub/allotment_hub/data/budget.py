@@ -33,7 +33,7 @@ class Budget:
         self._unchecked = _LOOK_BYTES
         self._said_at = float("-inf")
         self._done_bytes = 0
-        self.doing: Literal["fetching", "unpacking", "checking"] = "fetching"
+        self.doing: Literal["fetching", "unpacking"] = "fetching"
         self.disk_bytes = 0
         self.files = 0
         self.got_bytes = 0

@@ -55,7 +55,7 @@ class Progress(_Frozen):
     got_bytes: int
     total_bytes: int | None
     disk_bytes: int
-    doing: Literal["fetching", "unpacking", "checking"] = "fetching"
+    doing: Literal["fetching", "unpacking"] = "fetching"
 
 
 class Done(_Frozen):

@@ -18,7 +18,7 @@ from allotment_hub.host.unix_account import RunAs, UnixAccount, ordinary
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
 
-__all__ = ["SERVICES", "ServiceSpec", "account_env", "base_env", "folder_argv", "needs_root", "service_specs"]
+__all__ = ["SERVICES", "ServiceSpec", "account_env", "base_env", "needs_root", "service_specs"]
 
 SERVICES = ("proxy", "agent", "broker", "hub")
 """In the order in which they start; they stop in the other direction."""
@@ -135,8 +135,8 @@ def proxy_argv(settings: HostSettings, runtime: Runtime) -> tuple[str, ...]:
 def agent_argv(
     paths: Paths,
     runtime: Runtime,
-    account: UnixAccount | None = None,
-    settings: HostSettings | None = None,
+    account: UnixAccount | None,
+    settings: HostSettings,
 ) -> tuple[str, ...]:
     argv = [
         _script("allotment-agent"),
@@ -151,7 +151,7 @@ def agent_argv(
         argv += ["--cdi-dir", CDI_FOLDER]
     if account is not None:
         argv += ["--group", account.group]
-    return (*argv, *(folder_argv(settings) if settings is not None else ()))
+    return (*argv, *folder_argv(settings))
 
 
 def folder_argv(settings: HostSettings) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from allotment_spawner.launch.names import version_of
+
 __all__ = ["LABEL", "FoundImage", "described", "names_of"]
 
 LABEL: Final = "org.allotment."
@@ -35,7 +37,7 @@ class FoundImage:
 
     @property
     def version(self) -> str:
-        return self.digest.removeprefix("sha256:")[:12]
+        return version_of(self.digest)
 
 
 def described(found: Mapping[str, Any], *, name: str) -> FoundImage:

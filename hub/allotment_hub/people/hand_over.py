@@ -104,8 +104,7 @@ def hand_over(
             limit_s=LIMIT_S,
         )
     if done.code != 0:
-        why = " | ".join(line[:200] for line in done.err.splitlines()[-3:]) or "it took too long"
         raise HostError(
-            f"The files of {user} could not be put into the home of {to}: {why}. Is that home full? "
-            f"The archive is {archive}; make room and run this again."
+            f"The files of {user} could not be put into the home of {to}: {done.complaint}. Is that home "
+            f"full? The archive is {archive}; make room and run this again."
         )

@@ -37,10 +37,9 @@ def remove_home(helpers: Helpers, *, user: str, home: HomeMount, owner: Owner) -
         limit_s=LIMIT_S,
     )
     if done.code != 0:
-        why = " | ".join(line[:200] for line in done.err.splitlines()[-3:]) or "it took too long"
         raise HostError(
-            f"Not everything in {home.source} could be removed: {why}. Files of other accounts? As root: "
-            f"rm -rf --one-file-system {home.source}"
+            f"Not everything in {home.source} could be removed: {done.complaint}. Files of other "
+            f"accounts? As root: rm -rf --one-file-system {home.source}"
         )
     return _drop(Path(home.source))
 

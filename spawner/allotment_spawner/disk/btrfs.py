@@ -69,8 +69,7 @@ class BtrfsQuota:
         folder.chmod(0o700)
 
     def limit(self, folder: Path, descriptor: int, limit_bytes: int | None) -> bool:
-        number = _subvolume(descriptor)
-        if number is None:
+        if not _is_subvolume(descriptor):
             return False  # an ordinary folder that was there before: only subvolumes have limits
         size = "none" if limit_bytes is None else str(limit_bytes)
         if self._simple:
@@ -81,7 +80,7 @@ class BtrfsQuota:
         return limit_bytes is not None
 
     def usage(self, folder: Path, descriptor: int) -> tuple[int | None, int | None, int | None]:
-        if _subvolume(descriptor) is None:
+        if not _is_subvolume(descriptor):
             return None, None, None
         group = f"{int(self._simple)}/{self._number(folder)}"
         said = self._run(["btrfs", "qgroup", "show", "--raw", "-r", "-F", str(folder)])
@@ -99,7 +98,7 @@ class BtrfsQuota:
         except FileNotFoundError:
             return True
         try:
-            if _subvolume(descriptor) is None:
+            if not _is_subvolume(descriptor):
                 return False
         finally:
             os.close(descriptor)
@@ -143,6 +142,5 @@ class BtrfsQuota:
         return group
 
 
-def _subvolume(descriptor: int) -> int | None:
-    found = os.fstat(descriptor)
-    return found.st_ino if found.st_ino == _SUBVOLUME_INODE else None
+def _is_subvolume(descriptor: int) -> bool:
+    return os.fstat(descriptor).st_ino == _SUBVOLUME_INODE

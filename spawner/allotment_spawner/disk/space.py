@@ -11,9 +11,8 @@ __all__ = ["Space", "space_of"]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """As an ordinary account may use it. `device` tells whether two places share a disk."""
+    """As an ordinary account may use it."""
 
-    device: int
     free_bytes: int
     total_bytes: int
 
@@ -22,10 +21,10 @@ def space_of(path: Path) -> Space | None:
     """Of the disk that the path, or the nearest folder above that exists, lies on; None is unknown."""
     for place in (path, *path.parents):
         try:
-            found, device = os.statvfs(place), place.stat().st_dev
+            found = os.statvfs(place)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
             return None
-        return Space(device, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
     return None

@@ -91,7 +91,7 @@ class PullProgress:
 
     @property
     def sentence(self) -> str:
-        """For the waiting page: "Fetching the image: 0.3 of 1.2 GB"."""
+        """For the waiting page, which shows the bytes beside it: "Fetching the image: 34 %"."""
         if self.unpacking:
             done = sum(layer.done for layer in self.layers.values())
             return f"Unpacking the image: {done} of {len(self.layers)} layers"
@@ -99,7 +99,7 @@ class PullProgress:
             return "Fetching the image"
         if self.total_bytes is None:
             return f"Fetching the image: {in_bytes(self.got_bytes)} so far"
-        return f"Fetching the image: {in_bytes(self.got_bytes)} of {in_bytes(self.total_bytes)}"
+        return f"Fetching the image: {min(100 * self.got_bytes // self.total_bytes, 100)} %"
 
 
 def pull_image(client: Any, reference: str, tell: Callable[[PullProgress], None]) -> None:

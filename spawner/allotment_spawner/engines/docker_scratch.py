@@ -43,7 +43,6 @@ class DockerEmptier:
             limit_s=_LIMIT_S,
         )
         if done.code != 0:
-            last = (done.err.strip().splitlines() or ["it took too long"])[-1]
             raise EngineUnavailable(
-                f"A scratch folder could not be emptied: {last[:300]}.", "It is tried again in a minute."
+                f"A scratch folder could not be emptied: {done.complaint}.", "It is tried again in a minute."
             )

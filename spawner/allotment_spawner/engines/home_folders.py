@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from allotment_spawner.core.errors import HomeUnavailable
 from allotment_spawner.launch.container import Owner
 
-__all__ = ["HomeFolder", "ensure_home_folder"]
+__all__ = ["ensure_home_folder"]
 
 _UNMAPPED: Final = 65534
 """An owner that this host cannot name (NFS without the same accounts): nothing can be said of it."""
@@ -20,16 +19,9 @@ _UNFINISHED: Final = 0o1700
 """Made here and not given to its owner yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class HomeFolder:
-    """`made`: this call made it. Blocks as long as the file system does: call it in a thread."""
-
-    path: Path
-    made: bool
-
-
-def ensure_home_folder(path: Path, owner: Owner) -> HomeFolder:
-    """The folder `path`, owned by `owner` and closed to all others; what exists stays as it is.
+def ensure_home_folder(path: Path, owner: Owner) -> bool:
+    """The folder `path`, owned by `owner` and closed to all others; what exists stays as it is. Whether this
+    call made it. Blocks as long as the file system does: call it in a thread.
 
     Only the folder itself is ever given away, and only when it was made here: no walk, no change of
     what lies in it. Until it is given away it bears a sticky bit, so that after a kill in between the
@@ -52,7 +44,7 @@ def ensure_home_folder(path: Path, owner: Owner) -> HomeFolder:
         _give(path, owner)
         found = _look(path)
     _check(path, found, owner)
-    return HomeFolder(path, made=made)
+    return made
 
 
 def _ours_unfinished(found: os.stat_result, owner: Owner) -> bool:

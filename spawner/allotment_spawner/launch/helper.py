@@ -43,6 +43,12 @@ class Finished:
     out: str
     err: str
 
+    @property
+    def complaint(self) -> str:
+        """The last lines that it complained with, as part of a sentence."""
+        lines = [line[:200] for line in self.err.strip().splitlines()[-3:]]
+        return " | ".join(lines) or ("it took too long" if self.code is None else f"status {self.code}")
+
 
 def home_at(home: HomeMount, target: str = HELPER_HOME, *, read_only: bool = True) -> HelperMount:
     return HelperMount(kind=home.kind, source=home.source, target=target, read_only=read_only)

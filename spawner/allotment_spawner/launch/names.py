@@ -17,6 +17,7 @@ __all__ = [
     "kept_tag",
     "lease_of_name",
     "safe_name",
+    "version_of",
 ]
 
 LABEL_INSTALLATION = "allotment.installation"
@@ -28,6 +29,7 @@ LABEL_LEASE = "allotment.lease"
 _LONGEST = 100
 """Characters of a safe name: two of them and a prefix are one file name (255 bytes)."""
 _DIGEST = 32
+_VERSION_DIGITS = 12
 _MARK = 8
 """Hex digits of an installation's id."""
 
@@ -68,11 +70,16 @@ def safe_name(user: str) -> str:
     return f"{out[: _LONGEST - _DIGEST - 2]}__{digest}"
 
 
+def version_of(digest: str) -> str:
+    """What people name an image by: the first 12 hex digits of its content id."""
+    return digest.removeprefix("sha256:")[:_VERSION_DIGITS]
+
+
 def kept_tag(installation: str, environment: str, digest: str) -> tuple[str, str]:
     """(repository, tag) that an installation gives each image it knows: a newer build of the same name
     leaves the older one without any, and pruning then takes it; and another installation on the same
     engine sees that it is needed."""
-    return f"allotment-{installation}/{environment}", digest.removeprefix("sha256:")[:12]
+    return f"allotment-{installation}/{environment}", version_of(digest)
 
 
 def is_kept_tag(name: str) -> bool:

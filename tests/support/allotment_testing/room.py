@@ -24,7 +24,7 @@ class SettableSpace:
 
     def __call__(self, path: Path) -> Space | None:
         self.asked.append(path)
-        return None if self.free_bytes is None else Space(1, self.free_bytes, 2**41)
+        return None if self.free_bytes is None else Space(self.free_bytes, 2**41)
 
 
 class AgentFolders:

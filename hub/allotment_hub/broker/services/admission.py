@@ -5,7 +5,6 @@ from __future__ import annotations
 from allotment_spawner.core.allocator import NoRoom, capacity, place
 from allotment_spawner.core.demand import Demand
 from allotment_spawner.core.errors import (
-    BrokerUnavailable,
     EnvironmentNotAllowed,
     EnvironmentUnavailable,
     FlavorNotAllowed,
@@ -19,8 +18,9 @@ from allotment_spawner.core.errors import (
 from allotment_spawner.core.request import Request
 
 from allotment_hub.broker.services.environments import Environments
+from allotment_hub.broker.services.groups import groups_of
 from allotment_hub.broker.services.pools import EVERYONE, may_use, request_of, restricted
-from allotment_hub.broker.services.ports import HubUnavailable, HubView
+from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.requirements import fitting
 from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.store.images import Image
@@ -43,7 +43,7 @@ class Admission:
         environments: Environments,
         hub: HubView,
         situation: Situation,
-        need_groups: bool = False,
+        need_groups: bool,
     ) -> None:
         self._site = site
         self._catalog = catalog
@@ -57,15 +57,7 @@ class Admission:
 
     async def groups_of(self, user: str) -> frozenset[str]:
         """The person's groups, empty where no rule needs them. Raises `BrokerUnavailable`."""
-        if not self._by_group:
-            return frozenset()
-        try:
-            return await self._hub.groups_of(user)
-        except HubUnavailable as error:
-            raise BrokerUnavailable(
-                "It cannot be checked right now which choices your groups may use: the hub does not answer.",
-                "Try again in a moment.",
-            ) from error
+        return await groups_of(self._hub, user) if self._by_group else frozenset()
 
     def names_exist(self, flavor_id: str, environment_id: str) -> Flavor:
         flavor = self._catalog.flavors.get(flavor_id)

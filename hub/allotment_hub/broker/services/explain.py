@@ -67,8 +67,8 @@ class Explainer:
         waiters: Waiters,
         history: History,
         clock: Callable[[], datetime],
-        waits_for: Callable[[Lease], Work | None] = lambda _lease: None,
-        no_room: Callable[[], str | None] = lambda: None,
+        waits_for: Callable[[Lease], Work | None],
+        no_room: Callable[[], str | None],
     ) -> None:
         self._waits_for = waits_for
         self._no_room = no_room

@@ -51,7 +51,7 @@ class Fleet:
         observations: Observations,
         history: History,
         upkeep: Upkeep,
-        no_room: Callable[[], str | None] = lambda: None,
+        no_room: Callable[[], str | None],
     ) -> None:
         """`no_room`: why nothing new is started, whatever the size."""
         self._site = site

@@ -6,20 +6,15 @@ from allotment_spawner.core.errors import BrokerUnavailable
 
 from allotment_hub.broker.services.ports import HubUnavailable, HubView
 
-__all__ = ["Groups"]
+__all__ = ["groups_of"]
 
 
-class Groups:
-    """`groups.of(user)` raises `BrokerUnavailable` while the hub does not answer."""
-
-    def __init__(self, *, hub: HubView) -> None:
-        self._hub = hub
-
-    async def of(self, user: str) -> frozenset[str]:
-        try:
-            return await self._hub.groups_of(user)
-        except HubUnavailable as error:
-            raise BrokerUnavailable(
-                "It cannot be checked right now what your groups may use: the hub does not answer.",
-                "Try again in a moment.",
-            ) from error
+async def groups_of(hub: HubView, user: str) -> frozenset[str]:
+    """Raises `BrokerUnavailable` while the hub does not answer."""
+    try:
+        return await hub.groups_of(user)
+    except HubUnavailable as error:
+        raise BrokerUnavailable(
+            "It cannot be checked right now what your groups may use: the hub does not answer.",
+            "Try again in a moment.",
+        ) from error

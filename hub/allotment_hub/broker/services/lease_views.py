@@ -43,7 +43,7 @@ class LeaseViews:
         book: Book,
         history: History,
         clock: Callable[[], datetime],
-        waits_for: Callable[[Lease], Work | None] = lambda _lease: None,
+        waits_for: Callable[[Lease], Work | None],
     ) -> None:
         """`waits_for`: what else than a device a queued lease waits for, from memory."""
         self._waits_for = waits_for

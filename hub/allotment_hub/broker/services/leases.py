@@ -82,7 +82,7 @@ class Leases:
         problem: Callable[[Refusal], dict[str, Any]],
         clock: Callable[[], datetime],
         settle_s: float,
-        being_made: Callable[[Lease], bool] = lambda _lease: False,
+        being_made: Callable[[Lease], bool],
     ) -> None:
         """`settle_s`: how long a request waits for its grant before it answers `queued`; `being_made`: what
         a lease lacks is there in a moment."""

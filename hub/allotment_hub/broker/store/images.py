@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from allotment_spawner.launch.names import version_of
 from sqlalchemy import Connection, insert, select, update
 
 from allotment_hub.broker.store.schema import images, saved_environments
 
-__all__ = ["KEPT", "REMOVED", "RETIRED", "VERSION_DIGITS", "Image", "add", "change", "read", "saved_bases"]
+__all__ = ["KEPT", "REMOVED", "RETIRED", "Image", "add", "change", "read", "saved_bases"]
 
 KEPT: Final = "kept"
 RETIRED: Final = "retired"
 REMOVED: Final = "removed"
-VERSION_DIGITS: Final = 12
 _REFUSED: Final = "refused"
 
 
@@ -48,8 +48,7 @@ class Image:
 
     @property
     def version(self) -> str:
-        """The first 12 hex digits of the content id."""
-        return self.digest.removeprefix("sha256:")[:VERSION_DIGITS]
+        return version_of(self.digest)
 
     @property
     def startable(self) -> bool:
