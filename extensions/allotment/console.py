@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console
+from rich.text import Text
 
 from allotment.client import Client
 from allotment.errors import AllotmentError
@@ -33,16 +35,28 @@ DataDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys, or reads backwards; tab and new line are none of it."""
+
+
+class Screen(Console):
+    """Shows text as it is: people name servers, images and environments, and what they write is no markup
+    of ours and no command to somebody else's terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(_COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text), **options)
+
+
 def screen() -> Console:
-    """A console on standard output; wide enough for tables where there is no terminal."""
+    """A console on standard output; wide enough for tables where there is no terminal. No markup in it."""
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return Screen(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def fail(error: AllotmentError) -> typer.Exit:
     """Print the sentence and the next step to standard error; raise what this returns."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"{error.sentence} {error.next_step}".strip(), style="red", markup=False
+    Screen(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False).print(
+        f"{error.sentence} {error.next_step}".strip(), style="red"
     )
     return typer.Exit(error.exit_code)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from allotment_spawner.core.lease import EndReason, LeaseState
 
 __all__ = [
+    "ONE_LINE",
     "Activate",
     "Confirm",
     "DatasetView",
@@ -39,6 +40,10 @@ __all__ = [
 
 Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+
+
+ONE_LINE: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+"""One line that people write for others: nothing that a terminal obeys, breaks or reads backwards."""
 
 
 Name = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]

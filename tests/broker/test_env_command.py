@@ -88,6 +88,17 @@ async def test_from_a_home_to_an_environment_for_all(allot: Allot) -> None:
     assert [(one["name"], one["state"], len(one["packages"])) for one in listed] == [("team", "approved", 2)]
 
 
+async def test_what_people_write_is_text_to_the_terminal(allot: Allot) -> None:
+    allot.install("alpha")
+    titles = {"one": "[/b] not closed", "two": "[link=https://x.example]official[/link] :warning:"}
+    for name, title in titles.items():
+        assert (await allot("save", name, "--title", title)).exit_code == 0
+    listed = await allot("saved", who="root", COLUMNS="200")
+    assert listed.exit_code == 0, listed.exception
+    for title in titles.values():
+        assert title in listed.output
+
+
 async def test_refused_with_words_for_the_owner(allot: Allot) -> None:
     allot.install("alpha")
     await allot("save", "team")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import typer
 from allotment.cli import build_app
+from allotment.console import screen
 from allotment_testing.canned_broker import OPERATOR, PERSON, serve_canned_broker
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 HUB_TOKEN = "token-of-a-plain-hub"
@@ -187,3 +189,15 @@ def test_version_names_the_three_parts(allot: Allot) -> None:
 @pytest.mark.parametrize("arguments", [["nonsense"], ["explain"], ["leases", "--limit", "0"]])
 def test_wrong_use_is_exit_2(allot: Allot, arguments: list[str]) -> None:
     assert allot(*arguments).exit_code == 2
+
+
+def test_no_name_commands_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("Server")
+    table.add_row("a\x9b31mb\x1b]0;x\x07[red]c")
+    screen().print("\u202etxt.exe [bold]:warning:")
+    screen().print(table)
+    shown = capsys.readouterr().out
+    assert "\N{REPLACEMENT CHARACTER}txt.exe [bold]:warning:" in shown
+    assert (
+        "a\N{REPLACEMENT CHARACTER}31mb\N{REPLACEMENT CHARACTER}]0;x\N{REPLACEMENT CHARACTER}[red]c" in shown
+    )

@@ -134,7 +134,8 @@ def _print(console: Console, url: str, look: Look) -> None:
     console.print(f"Allotment at {url}", markup=False, soft_wrap=True)
     for service in look.services:
         word, style = _WORDS[service.ok]
-        console.print(f"  {service.name:7} [{style}]{word}[/]", end="  ")
+        console.print(f"  {service.name:7} ", end="")
+        console.print(word, style=style, end="  ")
         console.print(service.note, markup=False, soft_wrap=True)
     for gpu in look.fleet.gpus if look.fleet else ():
         if gpu.problem:

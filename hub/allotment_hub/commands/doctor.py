@@ -164,7 +164,7 @@ def _soften(finding: Finding) -> Finding:
 def _print(console: Console, findings: list[Finding]) -> None:
     for finding in findings:
         style, word = _MARKS[finding.level]
-        console.print(f"[{style}]{word:8}[/]", end=" ")
+        console.print(f"{word:8}", style=style, end=" ")
         console.print(f"{finding.name}: {finding.what}", markup=False, soft_wrap=True)
         if finding.remedy and finding.level != "ok":
             console.print(f"         {finding.remedy}", markup=False, soft_wrap=True)

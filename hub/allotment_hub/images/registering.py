@@ -9,7 +9,7 @@ from allotment_hub.images.describe import FoundImage
 
 __all__ = ["registration"]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 _SOURCE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
 _LONGEST = 255
 _MOST_PACKAGES = 500

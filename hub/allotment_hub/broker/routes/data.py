@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from allotment_spawner.wire import DatasetView, MountView
+from allotment_spawner.wire import ONE_LINE, DatasetView, MountView
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,7 +20,7 @@ router = APIRouter(responses=PROBLEMS)
 
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 DatasetName = Annotated[str, Path(max_length=64, pattern=r"^[a-z0-9][a-z0-9._-]*$", description="Its name")]
-Line = Annotated[str, Field(max_length=200, pattern=_LINE)]
+Line = Annotated[str, Field(max_length=200, pattern=ONE_LINE)]
 Group = Annotated[str, Field(min_length=1, max_length=255, pattern=_LINE)]
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, aclosing
 from typing import Annotated, Literal
 
 from allotment_spawner.core.errors import NotAllowed
-from allotment_spawner.wire import LastCall, NoticeView
+from allotment_spawner.wire import ONE_LINE, LastCall, NoticeView
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,7 +30,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["notices"], responses=PROBLEMS)
 
 _WEEK_S = 7 * 86400
-Line = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Line = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
 Text = Annotated[Line, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 

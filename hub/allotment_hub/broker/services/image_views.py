@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from allotment_spawner.wire import Word
+from allotment_spawner.wire import ONE_LINE, Word
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 __all__ = ["ImageView", "Register", "Requires", "Retire"]
@@ -20,8 +20,10 @@ def _in_reach(moment: AwareDatetime) -> AwareDatetime:
     return moment
 
 
-Line = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Prose = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
+Line = Annotated[str, Field(max_length=255, pattern=ONE_LINE)]
+Prose = Annotated[
+    str, Field(max_length=2000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$")
+]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_reach)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Source = Annotated[str, Field(max_length=512, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}$")]

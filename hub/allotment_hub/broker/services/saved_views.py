@@ -6,11 +6,12 @@ import re
 from datetime import datetime
 from typing import Annotated, Literal
 
+from allotment_spawner.wire import ONE_LINE
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 __all__ = ["Approve", "Package", "RefuseSaved", "Save", "SavedName", "SavedView", "normal"]
 
-Line = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
 SavedName = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 """Also the name of an image, whose rules are the narrowest."""
 
@@ -68,13 +69,14 @@ class Approve(_View):
 class RefuseSaved(_View):
     """`because`: what the owner reads."""
 
-    because: Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    because: Annotated[str, Field(min_length=1, max_length=300, pattern=ONE_LINE)]
 
 
 class SavedView(_View):
-    """One saved environment. `owner` is "another person" for all but the owner and operators.
+    """One saved environment. `owner` is "another person", and links are none, for all but the owner and
+    operators.
 
-    `base_digest`: the image in which it was made. `checksum` names exactly this base and these packages.
+    `base_digest`: the image in which it was made. `checksum` names exactly this title, base and packages.
     """
 
     name: str
