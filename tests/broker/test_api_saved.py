@@ -73,6 +73,23 @@ async def test_what_was_looked_at_is_what_is_approved(world: World) -> None:
     assert (await world.ann.delete("saved/mine")).status_code == 409
 
 
+async def test_what_it_is_called_is_looked_at_too(world: World) -> None:
+    looked_at = (await world.save()).json()["checksum"]
+    await world.save(title="PyTorch, by the operators")
+    answer = await world.approve(checksum=looked_at)
+    assert (answer.status_code, answer.json()["code"]) == (409, "wrong_state")
+
+
+async def test_addresses_are_for_those_who_build_from_them(world: World) -> None:
+    link = "https://files.example.org/tool-2-py3-none-any.whl?token=secret"
+    await world.save({"name": "tool", "version": "2", "link": link})
+    await world.approve(allow_links=True)
+    for one in (await world.ben.get("saved")).json(), [(await world.ben.get("saved/mine")).json()]:
+        assert [package["link"] for package in one[0]["packages"]] == [None]
+    for client in world.ann, world.root:
+        assert (await client.get("saved/mine")).json()["packages"][0]["link"] == link
+
+
 async def test_addresses_need_an_explicit_yes(world: World) -> None:
     assert (await world.save(SIX, GIT)).status_code == 200
     answer = await world.approve()

@@ -202,7 +202,8 @@ def _view(row: SavedRow, who: str, operator: bool) -> SavedView:
     values = {name: getattr(row, name) for name in SavedRow.__slots__ if name != "requirements"}
     values |= {"packages": row.packages, "checksum": row.checksum}
     if not near:
-        values |= {"owner": _SOMEBODY}
+        # an address may hold what lets its owner in there
+        values |= {"owner": _SOMEBODY, "packages": [{**one, "link": None} for one in row.packages]}
     if not operator:
         values |= {"decided_by": None}
     return SavedView.model_validate(values)

@@ -53,8 +53,8 @@ class SavedRow:
 
     @property
     def checksum(self) -> str:
-        """sha256 of what would be built: what an operator looked at is what is approved."""
-        built = json.dumps([self.name, self.base, self.base_digest, self.requirements])
+        """sha256 of what would be built and how it is called: what an operator looked at is approved."""
+        built = json.dumps([self.name, self.title, self.base, self.base_digest, self.requirements])
         return hashlib.sha256(built.encode()).hexdigest()
 
 
