@@ -103,5 +103,8 @@ async def test_two_installations_share_a_disk_and_leave_each_other_alone(
             await broker.datasets.warm("iris")
             await all_there(broker, "iris")
     found = sorted(str(path.relative_to(fast)) for path in fast.glob("*/ready/*/data/iris.bin"))
-    assert [path.split("/")[0] for path in found] == ["allotment-00000000", "allotment-00000001"]
+    assert [path.split("/")[0] for path in found] == [
+        "allotment-00000000-datasets",
+        "allotment-00000001-datasets",
+    ]
     assert (fast / "ready/of-somebody-else").is_dir()
