@@ -32,7 +32,7 @@ fi
 rm -rf -- "./$part"
 mkdir -m 0700 -- "./$part"
 tar --extract --gzip --file="$2" --directory="./$part" --no-same-owner --no-same-permissions
-python3 -I -c "$4" "./$part"
+python3 -I -S -c "$4" "./$part"
 mv -T -- "./$part" "./$3"
 """
 """Its own folder appears under its name when it is whole, so trying again is harmless."""

@@ -21,6 +21,7 @@ from allotment_spawner.launch.helper import (
     Finished,
     HelperMount,
     helper_container,
+    helper_image,
     helper_name,
 )
 
@@ -35,8 +36,8 @@ _ERRORS_BYTES: Final = 8000
 class Helpers:
     """Blocking; every call opens a client of its own. `EngineUnavailable` when the engine does not answer.
 
-    `image` is any of ours: all of them have a shell, GNU coreutils, tar and Python. None: the newest one
-    on this machine.
+    `image` is any of ours: all of them have a shell, GNU coreutils, tar and Python. None: the newest plain
+    one on this machine.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Helpers:
         create, host = helper_container(
             installation=self._installation,
             name=name,
-            image=self._image or _newest(client),
+            image=self._image or _plainest(client),
             argv=argv,
             owner=owner,
             mounts=mounts,
@@ -187,14 +188,14 @@ def _remove(client: Any, name: str) -> None:
         client.remove_container(name, force=True)
 
 
-def _newest(client: Any) -> str:
-    found = client.images(filters={"label": LABEL_PACKAGES})
-    if not found:
+def _plainest(client: Any) -> str:
+    found = helper_image(client.images(filters={"label": LABEL_PACKAGES}))
+    if found is None:
         raise EngineUnavailable(
             "No notebook image is on this machine, and helpers for homes run in one.",
             "Build one: images/build minimal",
         )
-    return str(max(found, key=lambda one: one.get("Created", 0))["Id"])
+    return found
 
 
 def _silent(error: BaseException) -> EngineUnavailable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ __all__ = [
     "Finished",
     "HelperMount",
     "helper_container",
+    "helper_image",
     "helper_name",
     "home_at",
 ]
@@ -23,6 +24,10 @@ LABEL_HELPER = "allotment.helper"
 """Not the label of sessions: a helper holds no lease and no device."""
 HELPER_HOME = "/mnt/home"
 _MIB = 2**20
+_LABEL_ENVIRONMENT = "org.allotment.environment"
+_PLAINEST = "minimal"
+_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""A package of a person's environment may bring a `find` or `tar` of its own to /usr/local/bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,20 @@ class Finished:
 
 def home_at(home: HomeMount, target: str = HELPER_HOME, *, read_only: bool = True) -> HelperMount:
     return HelperMount(kind=home.kind, source=home.source, target=target, read_only=read_only)
+
+
+def helper_image(images: Sequence[Mapping[str, Any]]) -> str | None:
+    """Of the images on a machine (as the engine lists them), the one for helpers; None where there is none.
+
+    The newest plain one: what another environment holds, a person may have asked for, and helpers work on
+    everybody's homes.
+    """
+
+    def rank(one: Mapping[str, Any]) -> tuple[bool, float]:
+        labels = one.get("Labels") or {}
+        return labels.get(_LABEL_ENVIRONMENT) == _PLAINEST, float(one.get("Created") or 0)
+
+    return str(max(images, key=rank)["Id"]) if images else None
 
 
 def helper_name(installation: str, work: str, user: str) -> str:
@@ -84,7 +103,7 @@ def helper_container(
         "command": list(argv),
         "user": f"{owner.uid}:{owner.gid}",
         "labels": {LABEL_HELPER: installation},
-        "environment": {"LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
+        "environment": {"LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "PATH": _SYSTEM_PATH},
         "healthcheck": {"test": ["NONE"]},
         "working_dir": "/",
     }
