@@ -194,3 +194,55 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("1,2,3\n")
     with pytest.raises(DatasetUnavailable, match="neither a tar nor a zip"):
         unpacked(tmp_path / "text", tmp_path)
+
+
+def test_a_tar_that_is_damaged_in_the_middle_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar", {"a": b"x" * 600, "b": b"y" * 600, "c": b"z"}, mode="w")
+    body = bytearray(archive.read_bytes())
+    body[1536 + 5] ^= 0xFF  # in the header of b
+    archive.write_bytes(bytes(body))
+    with pytest.raises(DatasetUnavailable, match="damaged"):
+        unpacked(archive, tmp_path)
+
+
+def _bad_name(path: Path) -> Path:
+    body = zipped(path, {"n\u00e4me": b"x" * 50}).read_bytes()
+    return _written(path, body.replace("n\u00e4me".encode(), b"n\xff\xffme"))
+
+
+def _bad_method(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("a", b"x" * 5000)
+    body = bytearray(path.read_bytes())
+    body[40:60] = b"\x00" * 20
+    return _written(path, bytes(body))
+
+
+def _bad_offset(path: Path) -> Path:
+    body = bytearray(zipped(path, {"a": b"x" * 50}).read_bytes())
+    at = body.rfind(b"PK\x05\x06")
+    body[at + 12 : at + 16] = struct.pack("<L", 2**20)
+    return _written(path, bytes(body))
+
+
+def _bad_sparse_map(path: Path) -> Path:
+    told = tarfile.TarInfo("a")
+    told.size = 512
+    told.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a"}
+    told.pax_headers |= {"GNU.sparse.realsize": "9"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(told, io.BytesIO(b"many\n" * 102 + b"xx"))
+    return path
+
+
+def _written(path: Path, body: bytes) -> Path:
+    path.write_bytes(body)
+    return path
+
+
+@pytest.mark.parametrize("make", [_bad_name, _bad_method, _bad_offset, _bad_sparse_map])
+def test_what_pythons_readers_stumble_over_is_told_in_words(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    with pytest.raises(DatasetUnavailable, match="damaged|neither"):
+        unpacked(make(tmp_path / "it"), tmp_path)

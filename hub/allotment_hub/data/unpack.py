@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import stat
 import struct
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from allotment_spawner.core.errors import DatasetUnavailable
 
@@ -53,6 +54,20 @@ def unpack(archive: Path, folder: Path, *, budget: Budget) -> Manifest:
     return into.digests.manifest()
 
 
+_DAMAGED = (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError)  # type: ignore[attr-defined]
+
+
+class _Strict(tarfile.TarInfo):
+    """Python takes a damaged header, other than the first, for the end, and all after it would be missing."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile_)
+        except _DAMAGED as error:
+            raise tarfile.ReadError(str(error)) from error
+
+
 class _Unpacking:
     """Where members go, and what they sum up to."""
 
@@ -91,7 +106,7 @@ def _tar(archive: Path, into: _Unpacking) -> bool:
     """Whether it is one. Read as a stream: members are forgotten one by one, a million fit in memory."""
     with archive.open("rb") as raw:
         try:
-            tar = tarfile.open(fileobj=raw, mode="r|*", errorlevel=2)  # noqa: SIM115 - closed below
+            tar = tarfile.open(fileobj=raw, mode="r|*", errorlevel=2, tarinfo=_Strict)  # noqa: SIM115 - closed below
         except tarfile.ReadError:
             return False
         with tar:
@@ -150,6 +165,13 @@ def _link(name: str) -> DatasetUnavailable:
     )
 
 
+def _damaged(error: Exception) -> DatasetUnavailable:
+    return DatasetUnavailable(
+        f"The archive is damaged or of an unknown kind ({type(error).__name__}).",
+        "Ask an operator to pack it again.",
+    )
+
+
 @contextmanager
 def _broken() -> Iterator[None]:
     try:
@@ -161,11 +183,17 @@ def _broken() -> Iterator[None]:
         LZMAError,
         EOFError,
         NotImplementedError,
+        # what Python's readers let through when numbers and names are none
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        struct.error,
     ) as error:
-        raise DatasetUnavailable(
-            f"The archive is damaged or of an unknown kind ({type(error).__name__}).",
-            "Ask an operator to pack it again.",
-        ) from error
+        raise _damaged(error) from error
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # bz2 and a seek before the start; the disk's have others
+            raise
+        raise _damaged(error) from error
     except MemoryError as error:
         raise DatasetUnavailable(
             "The archive needs far more memory to be read than archives do.", "Pack it in another way."
