@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from allotment.errors import NotAllotment, Refused, Unreachable
 from allotment.fleet import Disk, Fleet
-from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me
+from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me, SavedEnvironment
 from allotment.settings import Settings
 
 __all__ = ["Client"]
@@ -98,6 +98,17 @@ class Client:
     def disk(self) -> Disk:
         """Operators only."""
         return self._one(Disk, "api/v1/disk")
+
+    def saved(self) -> list[SavedEnvironment]:
+        """One's own and the approved ones; all for operators."""
+        return self._many(SavedEnvironment, "api/v1/saved")
+
+    def saved_one(self, name: str) -> SavedEnvironment:
+        return self._one(SavedEnvironment, f"api/v1/saved/{quote(name, safe='')}")
+
+    def save(self, name: str, body: Mapping[str, object]) -> SavedEnvironment:
+        """Ask for an environment of this name: title, base, base_version, packages."""
+        return self._checked(SavedEnvironment, self.send("PUT", f"saved/{quote(name, safe='')}", body))
 
     def _one(self, model: type[Model], path: str) -> Model:
         return self._checked(model, self._get(path, {}))

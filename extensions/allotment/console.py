@@ -21,7 +21,7 @@ from allotment.client import Client
 from allotment.errors import AllotmentError
 from allotment.settings import find_settings
 
-__all__ = ["AsJson", "DataDir", "broker", "fail", "print_json", "screen", "since", "told"]
+__all__ = ["AsJson", "DataDir", "broker", "fail", "print_json", "remark", "screen", "since", "told"]
 
 DataDir = Annotated[
     Path | None,
@@ -53,11 +53,14 @@ def screen() -> Console:
     return Screen(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
+def remark(text: str, *, style: str = "") -> None:
+    """Print to standard error: what a script that reads the output must not find in it."""
+    Screen(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False).print(text, style=style)
+
+
 def fail(error: AllotmentError) -> typer.Exit:
     """Print the sentence and the next step to standard error; raise what this returns."""
-    Screen(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False).print(
-        f"{error.sentence} {error.next_step}".strip(), style="red"
-    )
+    remark(f"{error.sentence} {error.next_step}".strip(), style="red")
     return typer.Exit(error.exit_code)
 
 

@@ -137,3 +137,6 @@ async def test_packages_of_this_home_alone_are_named(allot: Allot) -> None:
     saved = await allot("save", "team")
     assert "Left out: local was installed from a folder or file of this home." in saved.output
     assert "1 package upon minimal" in saved.output
+    told = await allot("save", "team", "--json")
+    assert [one["name"] for one in json.loads(told.stdout)["packages"]] == ["alpha"]
+    assert "Left out: local" in told.stderr

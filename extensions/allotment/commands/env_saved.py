@@ -9,10 +9,9 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from pydantic import TypeAdapter
 from rich.table import Table
 
-from allotment.console import AsJson, DataDir, broker, fail, print_json, screen, since
+from allotment.console import AsJson, DataDir, broker, fail, print_json, remark, screen, since
 from allotment.errors import AllotmentError
 from allotment.models import SavedEnvironment
 from allotment.packages.freeze import freeze
@@ -21,7 +20,6 @@ from allotment.packages.layout import overlay_of
 __all__ = ["register"]
 
 Name = Annotated[str, typer.Argument(help="The name that the environment gets.")]
-_MANY = TypeAdapter(list[SavedEnvironment])
 
 
 def register(group: typer.Typer) -> None:
@@ -46,7 +44,7 @@ def save(
             )
         )
     for sentence in frozen.left_out:
-        screen().print(f"Left out: {sentence}", markup=False, soft_wrap=True)
+        remark(f"Left out: {sentence}")
     body: dict[str, object] = {
         "title": title or name,
         "base": overlay.environment,
@@ -54,8 +52,7 @@ def save(
         "packages": [asdict(pin) for pin in frozen.pins],
     }
     with broker(None) as client:
-        document = client.send("PUT", f"saved/{quote(name, safe='')}", body)
-    found = SavedEnvironment.model_validate(document)
+        found = client.save(name, body)
     if as_json:
         print_json(found)
         return
@@ -67,7 +64,7 @@ def save(
 def saved(as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Environments that people saved: yours and the approved ones; all for operators."""
     with broker(data_dir) as client:
-        found = _MANY.validate_python(client.send("GET", "saved"))
+        found = client.saved()
     if as_json:
         print_json(found)
         return
@@ -88,7 +85,7 @@ def saved(as_json: AsJson = False, data_dir: DataDir = None) -> None:
 def show(name: Name, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Each package of a saved environment, as it would be installed."""
     with broker(data_dir) as client:
-        found = SavedEnvironment.model_validate(client.send("GET", f"saved/{quote(name, safe='')}"))
+        found = client.saved_one(name)
     if as_json:
         print_json(found)
         return
@@ -105,15 +102,14 @@ def approve(
     data_dir: DataDir = None,
 ) -> None:
     """Operators: agree to a saved environment. Its packages run their own code while it is built."""
-    path = f"saved/{quote(name, safe='')}"
     with broker(data_dir) as client:
-        found = SavedEnvironment.model_validate(client.send("GET", path))
+        found = client.saved_one(name)
         _print(found)
         if not yes and not typer.confirm("Offer an environment with these packages?"):
             raise typer.Exit(1)
         # what was looked at, not what has been saved under the name since then
         body = {"allow_links": allow_links, "checksum": found.checksum}
-        SavedEnvironment.model_validate(client.send("POST", f"{path}/approve", body))
+        client.send("POST", f"saved/{quote(name, safe='')}/approve", body)
     screen().print(f"Approved. Build it: allot images build {name}")
 
 
