@@ -244,5 +244,5 @@ def _written(path: Path, body: bytes) -> Path:
 def test_what_pythons_readers_stumble_over_is_told_in_words(
     tmp_path: Path, make: Callable[[Path], Path]
 ) -> None:
-    with pytest.raises(DatasetUnavailable, match="damaged|neither"):
+    with pytest.raises(DatasetUnavailable, match=r"damaged|neither"):
         unpacked(make(tmp_path / "it"), tmp_path)
