@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import takewhile
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from allotment.client import Client
 from allotment.console import DataDir, broker
+from allotment.errors import Refused
+from allotment_spawner.core.errors import UnknownEnvironment
 from allotment_spawner.engines.docker_pull import PullFailed, PullProgress, in_bytes
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
@@ -27,9 +31,10 @@ from allotment_hub.images.saved import drop_folder, write_folder
 from allotment_hub.paths import Paths
 from allotment_hub.site import DockerSettings
 
-__all__ = ["Bars", "register"]
+__all__ = ["Bars", "lay_out_saved", "register"]
 
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
+_SAVED_NAME = re.compile(r"(?=.{1,40}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _SAVED = "environments"
 """Folder in the data directory of environments that people saved and an operator approved."""
 
@@ -55,7 +60,7 @@ def build(
     paths = paths_of(data_dir)
     with polite(), broker(data_dir) as client, machine_of(data_dir) as machine:
         docker = site_of(paths).docker
-        _lay_out_saved(client, paths, wanted)
+        lay_out_saved(client, paths, wanted)
         options = _options(paths, docker, names[len(wanted) :])
         env = {**os.environ, "DOCKER_HOST": docker.socket}
         try:
@@ -69,15 +74,19 @@ def build(
             _offer(client, machine, found, paths, environment=found.environment)
 
 
-def _lay_out_saved(client: Client, paths: Paths, names: list[str]) -> None:
-    """For environments that are not in the checkout: what an operator approved, exactly that."""
+def lay_out_saved(client: Client, paths: Paths, names: list[str]) -> None:
+    """For environments that are not in the checkout: what an operator approved, exactly that. What was
+    approved once and is not any more, or was deleted since, is not built from what lies there still."""
     folder = paths.data / _SAVED
     others = [name for name in names if not (CHECKOUT / "images" / name / "environment.yaml").exists()]
-    known = {one["name"]: one for one in client.send("GET", "saved")} if others else {}
-    for name in others:
-        if name not in known:
+    for name in (one for one in others if _SAVED_NAME.fullmatch(one)):
+        try:
+            saved = SavedView.model_validate(client.send("GET", f"saved/{quote(name, safe='')}"))
+        except Refused as refusal:
+            if refusal.code != UnknownEnvironment.code:
+                raise
+            drop_folder(folder, name)
             continue  # images/build says which there are
-        saved = SavedView.model_validate(known[name])
         if saved.state != "approved":
             drop_folder(folder, name)
             raise failed(f"No operator has approved the saved environment {name}: allot env approve {name}.")
