@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -161,13 +162,44 @@ def test_a_source_is_a_digest_in_a_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", [None, {}, {"org.allotment.packages": "[1"}, {"org.allotment.packages": "[]"}]
+    "labels",
+    [
+        None,
+        {},
+        {"org.allotment.packages": "[1"},
+        {"org.allotment.packages": "[]"},
+        {"org.allotment.packages": "[" * 100_000},
+        {"org.allotment.environment": "../../tmp/x"},
+        {"org.allotment.variant": "gpu", "org.allotment.minimum_driver": "9" * 5000},
+        {"org.allotment.minimum_driver": "٥٨٠", "org.allotment.minimum_compute_capability": "8"},
+    ],
 )
 def test_an_image_without_labels_of_ours_is_unknown(labels: dict[str, str] | None) -> None:
     found = described(
         {"Id": digest("a"), "Config": {"Labels": labels}, "Created": "0001-01-01T00:00:00Z"}, name="x"
     )
     assert (found.environment, found.packages, found.size_bytes, found.made_at) == ("", {}, None, None)
+    assert found.requires == {}
+
+
+@pytest.mark.parametrize(
+    "made", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00Z"]
+)
+def test_a_time_that_no_image_was_made_at_is_unknown(made: str) -> None:
+    """Reproducible builds write the beginning of time."""
+    found = described({"Id": digest("a"), "Created": made}, name="x")
+    assert found.made_at is None
+    Register.model_validate(registration(found, environment="mine", base=None))
+
+
+def test_what_an_image_says_of_itself_is_cut_to_what_is_shown() -> None:
+    packages = {f"{'ü' * 300}{one}\x1b[2J\u202e": "1" * 300 for one in range(2000)}
+    labels = {"org.allotment.packages": json.dumps(packages), "org.allotment.title": "a\x9b2Jb\u202ec"}
+    found = described({"Id": digest("a"), "Config": {"Labels": labels}}, name="x")
+    assert found.title == "a 2Jb c"
+    assert len(registered := json.dumps(registration(found, environment="mine", base=None))) < 60_000
+    assert found.packages
+    assert "\\u202e" not in registered
 
 
 def test_a_registration_is_cut_to_what_the_broker_takes() -> None:

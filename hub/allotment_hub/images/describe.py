@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,10 +11,20 @@ from typing import Any, Final
 
 from allotment_spawner.launch.names import version_of
 
-__all__ = ["LABEL", "FoundImage", "described", "names_of"]
+__all__ = ["LABEL", "FoundImage", "described", "names_of", "plain", "shown_packages"]
 
 LABEL: Final = "org.allotment."
-_NEEDS: Final = ("variant", "minimum_driver", "minimum_compute_capability")
+_NEEDS: Final = {
+    "variant": re.compile(r"cpu|cuda"),
+    "minimum_driver": re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){0,3}"),
+    "minimum_compute_capability": re.compile(r"[0-9]{1,2}\.[0-9]"),
+}
+_WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
+_LONGEST: Final = 255
+_MOST_PACKAGES: Final = 500
+_MOST_CHARACTERS: Final = 32 * 1024
+_YEARS: Final = range(1980, 3000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +57,22 @@ def described(found: Mapping[str, Any], *, name: str) -> FoundImage:
     told = {key.removeprefix(LABEL): str(value) for key, value in labels.items() if key.startswith(LABEL)}
     digests = found.get("RepoDigests") or []
     size = found.get("Size")
+    told = {key: value if key == "packages" else plain(value) for key, value in told.items()}
+    environment = told.get("environment", "")
+    environment = environment if _WORD.fullmatch(environment) else ""
     parts = (told.get("version"), told.get("variant"))
     return FoundImage(
         name=name,
         digest=str(found["Id"]),
         packages=_packages(told.get("packages")),
-        environment=told.get("environment", ""),
-        title=told.get("title") or told.get("environment") or name,
+        environment=environment,
+        title=told.get("title") or environment or name,
         description=told.get("description", ""),
         label="-".join(part for part in parts if part),
         source=_source(digests, name),
         size_bytes=int(size) if isinstance(size, int) and size > 0 else None,
         made_at=_moment(told.get("made_at")) or _moment(found.get("Created")),
-        requires={key: told[key] for key in _NEEDS if told.get(key)},
+        requires={key: told[key] for key, good in _NEEDS.items() if good.fullmatch(told.get(key, ""))},
     )
 
 
@@ -84,19 +98,38 @@ def names_of(found: Mapping[str, Any]) -> list[str]:
 def _packages(label: str | None) -> dict[str, str]:
     try:
         found = json.loads(label or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return shown_packages(found) if isinstance(found, dict) else {}
+
+
+def plain(text: object) -> str:
+    """One line of what anybody may have written into an image."""
+    return _CONTROL.sub(" ", str(text))[:_LONGEST]
+
+
+def shown_packages(packages: Mapping[str, object]) -> dict[str, str]:
+    """As many of them as anybody reads, and as the broker takes."""
+    shown: dict[str, str] = {}
+    left = _MOST_CHARACTERS
+    for name, version in list(packages.items())[:_MOST_PACKAGES]:
+        left -= len(json.dumps([plain(name), plain(version)])) + 2
+        if left < 0:
+            break
+        shown[plain(name)] = plain(version)
+    return shown
 
 
 def _moment(text: object) -> datetime | None:
-    """The engine writes nanoseconds, which no datetime has; a zero time is no time."""
-    if not isinstance(text, str) or text.startswith("0001"):
+    """The engine writes nanoseconds, which no datetime has; a zero time, also Unix's, is no time."""
+    if not isinstance(text, str):
         return None
     head, _, rest = text.partition(".")
     zone = rest.lstrip("0123456789")
     try:
         moment = datetime.fromisoformat(f"{head}{zone}" if rest else text)
     except ValueError:
+        return None
+    if moment.year not in _YEARS:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
