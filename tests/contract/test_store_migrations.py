@@ -5,17 +5,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from allotment_hub.broker.store import notices
 from allotment_hub.broker.store.connect import connect, sqlite_path, sqlite_url
 from allotment_hub.broker.store.migrate import NewerDatabase, current_revision, known_revisions, migrate
+from allotment_hub.broker.store.notices import Notice
 from allotment_hub.broker.store.schema import REVISION
 from allotment_hub.broker.store.store import Store
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.crashes import Crash
 from allotment_testing.postgres import PostgresCluster, postgres_cluster
-from sqlalchemy import text
+from sqlalchemy import MetaData, select, text
 
 FIRST = "0001"
 FILL = """
@@ -28,6 +32,18 @@ INSERT INTO slots (gpu_uuid, slot, lease) VALUES ('GPU-1', '2', 'old');
 INSERT INTO attempts (key, lease, body_hash, made_at) VALUES ('k', 'old', 'h', '2026-01-01 08:00:00')
 """
 
+LAST = "0003"
+"""The revision before this version's."""
+MORE = """;
+INSERT INTO leases (id, kind, queue_class, "user", server, environment, flavor, state, attempt,
+ price_per_hour, created_at, ended_at, end_reason, refusal, pools, rates, launch)
+ VALUES ('over', 'session', 'interactive', 'ben', 'x', 'minimal', 'cpu', 'ended', 'k2',
+ '0', '2026-01-01 08:00:00', '2026-01-01 09:00:00', 'refused', '{"code"\\: "x"}', '["mig"]', '[]', '{}');
+INSERT INTO cuts (gpu_uuid, start, profile, boot_id, made_at)
+ VALUES ('GPU-1', 2, '1g.10gb', 'boot', '2026-01-01 08:00:00');
+INSERT INTO outages (what, began_at) VALUES ('engine', '2026-01-01 08:00:00')
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PostgresCluster]:
@@ -36,21 +52,28 @@ def cluster() -> Iterator[PostgresCluster]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def old_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of revision 0001 with one running session."""
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        url = sqlite_url(tmp_path / "broker.sqlite")
-    else:
-        running: PostgresCluster = request.getfixturevalue("cluster")
-        url = running.database()
+        return sqlite_url(tmp_path / "broker.sqlite")
+    running: PostgresCluster = request.getfixturevalue("cluster")
+    return running.database()
+
+
+def fill(url: str, revision: str, statements: str) -> None:
     engine = connect(url)
-    migrate(engine, sqlite_file=sqlite_path(url), target=FIRST)
-    assert current_revision(engine) == FIRST
+    migrate(engine, sqlite_file=sqlite_path(url), target=revision)
+    assert current_revision(engine) == revision
     with engine.begin() as connection:
-        for statement in FILL.split(";"):
+        for statement in statements.split(";"):
             connection.execute(text(statement))
     engine.dispose()
-    return url
+
+
+@pytest.fixture
+def old_url(empty_url: str) -> str:
+    """A database of revision 0001 with one running session."""
+    fill(empty_url, FIRST, FILL)
+    return empty_url
 
 
 async def test_an_old_database_is_upgraded_and_keeps_everything(old_url: str) -> None:
@@ -74,6 +97,39 @@ async def test_an_old_database_is_upgraded_and_keeps_everything(old_url: str) ->
     again = Store(url=old_url)
     assert await again.open() is None, "nothing to do, so no second copy"
     await again.close()
+
+
+def all_rows(url: str) -> dict[str, list[dict[str, Any]]]:
+    """Of every table, as the database has it."""
+    engine, found = connect(url), MetaData()
+    found.reflect(engine)
+    with engine.connect() as connection:
+        rows = {
+            table.name: [dict(row) for row in connection.execute(select(table)).mappings()]
+            for table in found.sorted_tables
+        }
+    engine.dispose()
+    return rows
+
+
+async def test_from_the_last_revision_no_row_is_lost_and_old_leases_take_what_is_new(empty_url: str) -> None:
+    fill(empty_url, LAST, FILL + MORE)
+    before = all_rows(empty_url)
+    assert all(rows for rows in before.values()), "every table has something to lose"
+    store = Store(url=empty_url)
+    await store.open()
+    after = all_rows(empty_url)
+    for table, rows in before.items():
+        if table != "alembic_version":
+            assert [{key: row[key] for key in rows[0]} for row in after[table]] == rows
+    assert {row["wants"] for row in after["leases"]} == {None}
+    notice = Notice("n", "old", "info", "Hello.", "", "root", datetime(2026, 1, 2, tzinfo=UTC))
+    await store.write("tell", lambda tx: notices.add(tx.connection, [notice]))
+    assert await store.read(lambda tx: notices.of_lease(tx.connection, "old")) == [notice]
+    ended = await store.read(lambda tx: tx.lease("over"))
+    assert ended is not None
+    assert (ended.state, ended.refusal, ended.wants) == (LeaseState.ENDED, {"code": "x"}, None)
+    await store.close()
 
 
 @pytest.mark.parametrize("step", ["migrate.backed_up", "migrate.upgraded"])
