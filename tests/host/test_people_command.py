@@ -123,6 +123,9 @@ def test_an_unfinished_offboarding_is_finished_as_it_was_begun(running: Installa
     assert other.exit_code == 2
     assert "is not finished and did something else" in other.output
     assert journal.load() is not None
+    another = allot(running, "people", "add", "gone")
+    assert another.exit_code == 2
+    assert "The home of an earlier gone is not seen to yet" in another.output
     doctor = allot(running, "doctor")
     assert "gone has not left whole (done: account)" in doctor.output
     journal.path.write_text("{", encoding="utf-8")

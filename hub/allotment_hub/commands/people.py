@@ -12,10 +12,12 @@ from rich.table import Table
 
 from allotment_hub.commands.installation import accounts_of, paths_of, polite, runtime_of, site_of
 from allotment_hub.commands.offboard import offboard
+from allotment_hub.host.accounts import Accounts
 from allotment_hub.host.connection import Connection, make_password
 from allotment_hub.host.errors import HostError
 from allotment_hub.names import USER_NAME
 from allotment_hub.paths import Paths
+from allotment_hub.people.journal import Journal
 
 __all__ = ["register"]
 
@@ -51,6 +53,8 @@ def add(
         if taken:
             exist = "exists" if len(taken) == 1 else "exist"
             raise HostError(f"{', '.join(taken)} {exist} already; use --new-password for a new password.")
+        for name in names:
+            _check_home_is_free(paths, accounts, name)
         site, runtime = site_of(paths), runtime_of(paths)
         for name in dict.fromkeys(names):
             password = make_password()
@@ -66,6 +70,15 @@ def add(
                 "use Docker, or ./deploy/down --keep-sessions && ./deploy/up --trust-users.",
                 err=True,
             )
+
+
+def _check_home_is_free(paths: Paths, accounts: Accounts, name: str) -> None:
+    left = Journal(folder=paths.offboard, user=name).load()
+    if left is not None and left.ends_home and not accounts.exists(name):
+        raise HostError(
+            f"The home of an earlier {name} is not seen to yet, and would be the new one's. First finish: "
+            f"allot people offboard {name}"
+        )
 
 
 def _keep(paths: Paths, name: str, password: str) -> None:

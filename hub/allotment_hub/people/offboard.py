@@ -83,6 +83,7 @@ class Offboarding:
 
     def run(self, leaving: Leaving) -> None:
         """Do what is not done yet. `HostError` and `Refusal` say what kept it; then run it again."""
+        self._not_another(leaving)
         self._journal.save(leaving)
         for name, step in (
             ("account", self._end_account),
@@ -100,8 +101,17 @@ class Offboarding:
         self._on_step("close")
         self._journal.close()
 
+    def _not_another(self, leaving: Leaving) -> None:
+        """The name may have been given to somebody new since an earlier run ended the account."""
+        if "account" in leaving.done and leaving.ends_home and self._accounts.exists(leaving.user):
+            raise HostError(
+                f"There is an account {leaving.user} again since the earlier run; the home may be in use: "
+                f"nothing more was done to it. Remove {self._journal.path} to keep the home for this account."
+            )
+
     def check(self, leaving: Leaving) -> None:
         """What can be known to fail, before anything is done."""
+        self._not_another(leaving)
         if not leaving.ends_home:
             return
         self._homes.owner_of(leaving.user)
