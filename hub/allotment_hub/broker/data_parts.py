@@ -11,6 +11,7 @@ from allotment_spawner.core.lease import LeaseState
 
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.dataset_fetching import DatasetFetching
+from allotment_hub.broker.services.dataset_part import DatasetPart
 from allotment_hub.broker.services.dataset_shelf import DatasetShelf, wanted
 from allotment_hub.broker.services.datasets import Datasets
 from allotment_hub.broker.services.groups import groups_of
@@ -61,6 +62,15 @@ class DataParts:
             mounts=self.site.mounts,
             in_containers=self.in_containers,
             folders=MountFolders(site=self.site, own=own_folders(self.site, self.paths)),
+            groups_of=partial(groups_of, self.hub),
+        )
+
+    @cached_property
+    def dataset_part(self) -> DatasetPart:
+        return DatasetPart(
+            in_containers=self.in_containers,
+            shelf=self._shelf,
+            fetching=self._fetching,
             groups_of=partial(groups_of, self.hub),
         )
 

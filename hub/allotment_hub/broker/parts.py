@@ -148,7 +148,7 @@ class Parts:
     def extras(self) -> Extras:
         """What sessions get besides a device, in the order in which it is checked."""
         image = ImagePart(environments=self.environments)
-        data = (self.data.mounts, self.data.datasets)
+        data = (self.data.mounts, self.data.dataset_part)
         return Extras((*self.room_parts.first, image, *data, *self.home_parts.extra, *self.room_parts.last))
 
     @cached_property
@@ -329,7 +329,7 @@ class Parts:
                 book=self.book,
                 history=self.history,
                 clock=self.clock,
-                waits_for=self.room_parts.waits_for(self.data.datasets.waits_for),
+                waits_for=self.room_parts.waits_for(self.data.dataset_part.waits_for),
             ),
             problem=_problem,
             clock=self.clock,
@@ -367,7 +367,7 @@ class Parts:
             waiters=self.waiters,
             history=self.history,
             clock=self.clock,
-            waits_for=self.data.datasets.waits_for,
+            waits_for=self.data.dataset_part.waits_for,
             no_room=self.room_parts.disk.reason,
         )
 

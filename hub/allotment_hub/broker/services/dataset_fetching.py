@@ -76,6 +76,12 @@ class DatasetFetching:
         self._jobs.start(f"dataset-{name}", lambda: self._bring(name))
         self._changed(name)
 
+    async def used(self, name: str) -> None:
+        """Somebody asked for it: it is the last to leave."""
+        now = self._clock()
+        self._shelf.change(name, used_at=now)
+        await self._write("dataset.used", name, used_at=now)
+
     def tell(self, name: str) -> None:
         """Something about it changed that people see."""
         self._changed(name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allotment_spawner.core.errors import UnknownDataset
+from allotment_spawner.core.errors import Refusal, UnknownDataset
 from allotment_spawner.wire import Work
 
 from allotment_hub.broker.services.book import Book
@@ -17,12 +17,16 @@ from allotment_hub.data.cache import Cache, key_of
 from allotment_hub.data.shelf import Kept
 from allotment_hub.data.spec import Progress
 
-__all__ = ["DatasetShelf", "wanted"]
+__all__ = ["DatasetShelf", "no_dataset", "wanted"]
 
 
 def wanted(lease: Lease) -> tuple[str, ...]:
     """Names of the datasets that a lease was asked with."""
     return tuple((lease.wants or {}).get("datasets", ()))
+
+
+def no_dataset(name: str) -> UnknownDataset:
+    return UnknownDataset(f"There is no dataset called {name} here.", "Choose one of the list: GET datasets.")
 
 
 class DatasetShelf:
@@ -34,6 +38,8 @@ class DatasetShelf:
         self._rows: dict[str, Dataset] = {}
         self.progress: dict[str, Progress] = {}
         """How far each fetch is that runs now."""
+        self.broken: Refusal | None = None
+        """Why nothing can be had: the cache cannot be used."""
 
     def load(self, rows: Iterable[Dataset]) -> None:
         self._rows = {row.name: row for row in rows}
@@ -48,9 +54,7 @@ class DatasetShelf:
         """Raises `UnknownDataset`."""
         found = self._rows.get(name)
         if found is None:
-            raise UnknownDataset(
-                f"There is no dataset called {name} here.", "Choose one of the list: GET datasets."
-            )
+            raise no_dataset(name)
         return found
 
     def put(self, row: Dataset) -> None:

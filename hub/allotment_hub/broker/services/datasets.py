@@ -1,38 +1,30 @@
-"""Datasets: the operators' registry, what people may ask for, and the part of a start that waits."""
+"""Datasets: the operators' registry, and what people may ask for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from allotment_spawner.core.errors import (
-    DatasetUnavailable,
-    InUse,
-    Refusal,
-    UnknownDataset,
-    refusal_from_code,
-)
-from allotment_spawner.wire import DatasetView, Launch, MountSpec, Work
+from allotment_spawner.core.errors import InUse
+from allotment_spawner.wire import DatasetView
 
 from allotment_hub.broker.services.dataset_fetching import DatasetFetching, cache_broken
-from allotment_hub.broker.services.dataset_shelf import DatasetShelf, wanted
-from allotment_hub.broker.services.extras import Ask
+from allotment_hub.broker.services.dataset_part import INSIDE, not_here
+from allotment_hub.broker.services.dataset_shelf import DatasetShelf
 from allotment_hub.broker.services.pools import may_use
 from allotment_hub.broker.store import datasets as table
 from allotment_hub.broker.store.datasets import ABSENT, FETCHING, READY, Dataset
-from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.data.addresses import parse_source
 from allotment_hub.data.cache import Cache
 from allotment_hub.site import DatasetSettings
 
-__all__ = ["INSIDE", "Datasets", "DatasetsApi"]
+__all__ = ["Datasets", "DatasetsApi"]
 
-INSIDE = "/datasets"
 _log = logging.getLogger(__name__)
 
 
@@ -64,9 +56,7 @@ class DatasetsApi(Protocol):
 
 
 class Datasets:
-    """Implements `DatasetsApi` and `Extra`. `in_containers`: False on an engine that cannot mount them."""
-
-    needs_groups = False
+    """Implements `DatasetsApi`. `in_containers`: False on an engine that cannot mount them."""
 
     def __init__(
         self,
@@ -89,7 +79,6 @@ class Datasets:
         self._store = store
         self._groups_of = groups_of
         self._clock = clock
-        self._broken: Refusal | None = None
 
     async def load(self) -> None:
         """At the start: the disk and the registry are brought together, fetches that were going on go on."""
@@ -101,7 +90,7 @@ class Datasets:
             await self._fetching.sweep()
         except OSError as error:
             _log.error("the cache of datasets cannot be used", exc_info=error)
-            self._broken = cache_broken(error)
+            self._shelf.broken = cache_broken(error)
             return
         for row in self._shelf.all():
             if row.state == FETCHING:
@@ -119,71 +108,8 @@ class Datasets:
 
     async def ended(self) -> None:
         """A lease with datasets ended: older contents that nobody has mounted any more can go."""
-        if self._broken is None:
+        if self._shelf.broken is None:
             await self._fetching.sweep()
-
-    # the part of a start
-    async def check(self, ask: Ask) -> Mapping[str, Any]:
-        names = tuple(dict.fromkeys(ask.body.datasets))
-        if not names:
-            return {}
-        for name in names:
-            await self._may_ask(ask.body.user, name)
-        if not self._in_containers:
-            raise not_here()
-        if self._broken is not None:
-            raise self._broken
-        for name in names:
-            self._fetching.want(name)
-            if self._shelf.ready(name):
-                await self._change("dataset.used", name, used_at=self._clock())
-        return {"datasets": list(names)}
-
-    async def _may_ask(self, user: str, name: str) -> None:
-        """Another group's dataset and one that never was are told apart by nobody."""
-        row = self._shelf.get(name)
-        if row.groups is not None and not may_use(row.groups, await self._groups_of(user)):
-            raise UnknownDataset(
-                f"There is no dataset called {name} here.", "Choose one of the list: GET datasets."
-            )
-
-    def ready(self, lease: Lease) -> bool:
-        missing = [name for name in wanted(lease) if not self._shelf.ready(name)]
-        for name in missing:
-            if self._shelf.failed(name) is None and self._broken is None:
-                self._fetching.want(name)
-        return not missing
-
-    def problem(self, lease: Lease) -> Refusal | None:
-        for name in wanted(lease):
-            if self._broken is not None:
-                return self._broken
-            row = self._shelf.find(name)
-            if row is None:
-                return DatasetUnavailable(
-                    f"The dataset {name} was removed while the start waited.", "Start without it."
-                )
-            if self._shelf.failed(name) is not None and row.problem is not None:
-                told = row.problem
-                return refusal_from_code(
-                    told["code"], f"The dataset {name} is not here: {told['sentence']}", told["next_step"]
-                )
-        return None
-
-    def complete(self, lease: Lease, launch: Launch) -> Launch:
-        mounts = tuple(self._mount(name) for name in wanted(lease))
-        return launch.model_copy(update={"mounts": (*launch.mounts, *mounts)}) if mounts else launch
-
-    def _mount(self, name: str) -> MountSpec:
-        """What the lease waits for cannot have left: eviction leaves alone what a lease in the book names."""
-        row = self._shelf.get(name)
-        assert row.state == READY, f"granted without its dataset {name}"
-        return MountSpec(source=str(self._shelf.folder(row)), target=f"{INSIDE}/{name}", read_only=True)
-
-    def waits_for(self, lease: Lease) -> Work | None:
-        """The first of its datasets that is not here yet."""
-        missing = next((name for name in wanted(lease) if not self._shelf.ready(name)), None)
-        return None if missing is None else self._shelf.work(missing)
 
     # for people
     async def views(self, user: str) -> list[DatasetView]:
@@ -196,8 +122,8 @@ class Datasets:
     def view(self, row: Dataset) -> DatasetView:
         progress = self._shelf.progress.get(row.name)
         why = row.problem["sentence"] if row.problem is not None else None
-        if self._broken is not None:
-            why = self._broken.sentence
+        if self._shelf.broken is not None:
+            why = self._shelf.broken.sentence
         if not self._in_containers:
             why = not_here().sentence
         return DatasetView.model_validate(
@@ -247,8 +173,8 @@ class Datasets:
 
     async def warm(self, name: str) -> Dataset:
         self._shelf.get(name)
-        if self._broken is not None:
-            raise self._broken
+        if self._shelf.broken is not None:
+            raise self._shelf.broken
         self._fetching.want(name)
         return self._shelf.get(name)
 
@@ -286,10 +212,3 @@ class Datasets:
 
 
 _OF_THE_CACHE = ("state", "problem", "content", "cached_bytes", "files", "cached_at", "used_at")
-
-
-def not_here() -> DatasetUnavailable:
-    return DatasetUnavailable(
-        "Datasets are mounted into containers, and sessions run here as plain processes.",
-        "Start without datasets, or ask the operator for the Docker engine.",
-    )
