@@ -24,6 +24,7 @@ from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.owners import Owners
 from allotment_hub.broker.services.places import Storage, places_of
 from allotment_hub.broker.services.scratch import Emptier, Scratch
+from allotment_hub.broker.services.scratch_watch import ScratchWatch
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.paths import Paths
@@ -88,8 +89,10 @@ class DiskParts:
     def scratch(self) -> Scratch | None:
         if self.room is None or self.runtime.engine != "docker":
             return None
+        size_bytes = int(self.site.scratch.size_gib * _GIB)
+        watch = ScratchWatch(size_bytes=size_bytes, folders=self.room.folders, notices=self.notices)
         return Scratch(
-            size_bytes=int(self.site.scratch.size_gib * _GIB),
+            size_bytes=size_bytes,
             folders=self.room.folders,
             owners=self.owners,
             emptier=self.room.emptier,
@@ -97,7 +100,7 @@ class DiskParts:
             book=self.book,
             observations=self.observations,
             jobs=self.jobs,
-            notices=self.notices,
+            watch=watch,
             signals=self.signals,
             kick=self.kick,
             clock=self.clock,

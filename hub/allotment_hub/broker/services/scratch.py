@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from allotment_spawner.core.errors import AgentUnavailable, Refusal
 from allotment_spawner.core.lease import LeaseState
-from allotment_spawner.disk.base import Folder, FolderVerbs, RootState, Usage
+from allotment_spawner.disk.base import Folder, FolderVerbs, RootState
 from allotment_spawner.launch.container import Owner
 from allotment_spawner.wire import Launch, ScratchSpec
 
@@ -19,16 +19,15 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Signals
 from allotment_hub.broker.services.extras import Ask
 from allotment_hub.broker.services.jobs import Jobs
-from allotment_hub.broker.services.notices import Notices, Words
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.owners import Owners
+from allotment_hub.broker.services.scratch_watch import ScratchWatch
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 
 __all__ = ["Emptier", "Scratch"]
 
 _log = logging.getLogger(__name__)
-_GIB: Final = 2**30
 _ROUND_S: Final = 60.0
 _PATIENCE: Final = timedelta(seconds=5)
 """How long a start waits for an agent that does not answer; then it goes on without a scratch folder."""
@@ -60,7 +59,7 @@ class Scratch:
         book: Book,
         observations: Observations,
         jobs: Jobs,
-        notices: Notices,
+        watch: ScratchWatch,
         signals: Signals,
         kick: Callable[[], asyncio.Future[None]],
         clock: Callable[[], datetime],
@@ -74,7 +73,7 @@ class Scratch:
         self._book = book
         self._seen = observations
         self._jobs = jobs
-        self._notices = notices
+        self._watch = watch
         self._signals = signals
         self._kick = kick
         self._clock = clock
@@ -84,7 +83,6 @@ class Scratch:
         """Lease -> since when its folder cannot be made."""
         self._without: dict[str, str] = {}
         """Lease -> why it starts without one."""
-        self._told: set[str] = set()
 
     # Extra
     async def check(self, ask: Ask) -> Mapping[str, Any]:
@@ -169,7 +167,7 @@ class Scratch:
             return
         for kept in (self._made, self._failing, self._without):
             kept.pop(lease.id, None)
-        self._told.discard(lease.id)
+        self._watch.forget(lease)
 
     async def _path_of(self, lease_id: str) -> str | None:
         if lease_id not in await self._folders.list_folders("scratch"):
@@ -193,9 +191,9 @@ class Scratch:
         await self._sweep()
         for lease in self._book.in_state(LeaseState.ACTIVE):
             if lease.launch is not None and lease.launch.get("scratch"):
-                await self._watch(lease)
+                await self._watch.fullness(lease)
             elif lease.id in self._without:
-                await self._tell_without(lease)
+                await self._watch.none(lease, self._without[lease.id])
 
     async def root(self) -> RootState | None:
         """What limits the folders; None is unknown."""
@@ -218,40 +216,3 @@ class Scratch:
                 self._start_wipe(found)
             elif found is None:
                 _log.warning("a scratch folder of an unknown lease is left alone", extra={"lease": name})
-
-    async def _watch(self, lease: Lease) -> None:
-        if lease.id in self._told:
-            return
-        usage = await self._folders.folder_usage("scratch", lease.id)
-        if usage is None or usage.used_bytes is None:
-            return
-        words = self._words(usage, usage.used_bytes)
-        if words is not None:
-            self._told.add(lease.id)
-            await self._notices.tell(lease.id, words, made_by="allotment")
-
-    def _words(self, usage: Usage, used_bytes: int) -> Words | None:
-        share = f"{used_bytes / _GIB:.1f} of {self._size / _GIB:g} GiB"
-        if used_bytes > self._size:
-            return Words(
-                "warning",
-                f"Your session's scratch space holds more than it may: {share}.",
-                "Delete what you do not need in /scratch and /tmp; a full disk stops everybody's work.",
-            )
-        if usage.enforced and used_bytes >= 0.95 * self._size:
-            return Words(
-                "warning",
-                f"Your session's scratch space is nearly full: {share}.",
-                "Delete what you do not need in /scratch and /tmp, or programs there fail soon.",
-            )
-        return None
-
-    async def _tell_without(self, lease: Lease) -> None:
-        if lease.id not in self._told:
-            self._told.add(lease.id)
-            words = Words(
-                "info",
-                f"This session has no scratch space of its own: {self._without[lease.id]}",
-                "Keep large temporary files in your home, and tell an operator.",
-            )
-            await self._notices.tell(lease.id, words, made_by="allotment")
