@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,6 +37,7 @@ class _Started:
     process: subprocess.Popen[bytes]
     began: float
     log: Path | None
+    scratch: Path
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,7 +60,9 @@ def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bo
     if not gpu:
         command += ["-m", "not gpu"]
     log = None if alone else RESULTS / f"{layer}.log"
-    environment = child_environment(**variables)
+    # its own: pytest tidies the shared one, and two that do so at the same time stumble over each other
+    scratch = Path(tempfile.mkdtemp(prefix="allot-"))
+    environment = child_environment(PYTEST_DEBUG_TEMPROOT=str(scratch), **variables)
     if log is None:
         print(f"── {layer}", flush=True)
         process = subprocess.Popen([*command, *options], cwd=ROOT, env=environment)
@@ -66,7 +71,7 @@ def _start(layer: str, options: list[str], variables: dict[str, str], *, gpu: bo
             process = subprocess.Popen(
                 [*command, *options], cwd=ROOT, env=environment, stdout=target, stderr=subprocess.STDOUT
             )
-    return _Started(layer, process, time.monotonic(), log)
+    return _Started(layer, process, time.monotonic(), log, scratch)
 
 
 def _wait(item: _Started) -> tuple[int, float]:
@@ -94,6 +99,8 @@ def _outcome(item: _Started, code: int, seconds: float) -> Outcome:
     if code != 0 and failed == 0:
         failed = 1
         item.notes.append(f"pytest ended with code {code}")
+    if not failed:
+        shutil.rmtree(item.scratch, ignore_errors=True)
     return Outcome(item.layer, passed, failed, seconds, tuple(item.notes))
 
 
