@@ -90,6 +90,7 @@ async def test_who_waits_for_data_holds_no_device_and_keeps_the_place(
         why = await broker.explainer.explain(ann.lease, for_operator=False)
         assert ("data_on_its_way" in {rule.rule for rule in why.rules}) == (states(broker)["iris"] != "ready")
         assert "iris" in why.sentence + " ".join(rule.sentence for rule in why.rules)
+        assert why.help == (), "no other size would start sooner: all of them wait for this data"
         others = [ProtocolSpawner(world, f"p{number}") for number in range(7)]
         for one in others:
             assert (await one.request(broker)).lease.state is LeaseState.GRANTED, (

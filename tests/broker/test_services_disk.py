@@ -202,6 +202,7 @@ async def test_who_waits_keeps_the_place_until_there_is_room(
         assert "room" in reply.waits_for.sentence
         told = await broker.explainer.explain(late.lease, for_operator=False)
         assert "disk_full" in {rule.rule for rule in told.rules}
+        assert told.help == (), "no other size starts on a full disk"
         space.free_bytes = 2**40
         await broker.disk.look()
         assert (await waits).type == "granted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from allotment_spawner.core.allocator import NoRoom, capacity, place
@@ -29,6 +29,8 @@ __all__ = ["Explainer"]
 
 _ANOTHER = "another person"
 _MOST = 64
+_WHATEVER_THE_SIZE = frozenset({"disk_full", "data_on_its_way", "engine_unavailable"})
+"""Rules that hold up every size: another one would not start sooner."""
 
 _ENDS = {
     EndReason.STOPPED: "It was stopped.",
@@ -123,7 +125,7 @@ class Explainer:
             sentence=sentence,
             rules=tuple(rules),
             devices=devices,
-            help=tuple(await self._helps(lease)),
+            help=tuple(await self._helps(lease, rules)),
         )
 
     def _rules(self, lease: Lease, request: Request | None) -> list[RuleView]:
@@ -192,8 +194,10 @@ class Explainer:
                 )
         return tuple(found[:_MOST])
 
-    async def _helps(self, lease: Lease) -> list[str]:
-        helps = [f"{title} could start now." for title in await self._startable(lease)]
+    async def _helps(self, lease: Lease, rules: Sequence[RuleView]) -> list[str]:
+        helps = []
+        if not any(rule.rule in _WHATEVER_THE_SIZE for rule in rules):
+            helps += [f"{title} could start now." for title in await self._startable(lease)]
         expected = self._history.expected(lease)
         if expected is not None:
             helps.append(f"Going by earlier sessions it starts before {expected.latest:%Y-%m-%d %H:%M} UTC.")
