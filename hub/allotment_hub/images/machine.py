@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,19 +14,35 @@ from docker.errors import APIError, ImageNotFound, NotFound
 
 from allotment_hub.images.describe import LABEL, FoundImage, described, names_of
 
-__all__ = ["BuildLayer", "MachineImage", "MachineImages", "StillUsed"]
+__all__ = ["BuildLayer", "MachineImage", "MachineImages", "StillUsed", "warm_command"]
 
-_WARM: Final = (
-    "import importlib, sys\n"
-    "for name in sys.argv[1:]:\n"
-    "    try:\n"
-    "        importlib.import_module(name)\n"
-    "    except Exception as error:\n"
-    "        print(f'{name}: {error}')\n"
-)
+# names of packages are not names of modules, and python itself is neither
+_WARM: Final = """
+import importlib, re, sys
+from importlib.metadata import packages_distributions
+
+def word(name):
+    return re.sub("[-_.]+", "-", name).lower()
+
+owned = packages_distributions()
+wanted = sys.argv[1].split(",")
+for package in sys.argv[2:]:
+    brings = [one for one, owners in owned.items() if word(package) in map(word, owners)]
+    modules = [one for one in brings if not one.startswith("_")]
+    wanted += [one for one in modules if word(one) == word(package)] or modules
+for module in wanted:
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        print(f"{module} could not be imported: {error}")
+"""
 _WARM_MODULES: Final = ("jupyterhub.singleuser", "jupyterlab.labapp", "ipykernel.kernelapp")
-_MODULE_OF: Final = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow"}
 _WARM_LIMIT_S: Final = 300
+
+
+def warm_command(packages: Iterable[str]) -> list[str]:
+    """Imports what a server and these packages need; prints a line for each module that has a fault."""
+    return ["python3", "-c", _WARM, ",".join(_WARM_MODULES), *packages]
 
 
 class StillUsed(Exception):
@@ -168,10 +184,9 @@ class MachineImages:
         """
         name = f"allotment-warm-{self._installation}"
         self._drop(name)
-        modules = [*_WARM_MODULES, *(_MODULE_OF.get(one, one.replace("-", "_")) for one in image.packages)]
         made = self._client.create_container(
             image.digest,
-            command=["python3", "-c", _WARM, *modules],
+            command=warm_command(image.packages),
             name=name,
             host_config=self._client.create_host_config(
                 network_mode="none", cap_drop=["ALL"], security_opt=["no-new-privileges:true"], init=True
