@@ -12,8 +12,7 @@ VENV = CACHE / "venv"
 RESULTS = CACHE / "results"
 
 GROUPS: tuple[tuple[str, ...], ...] = (
-    ("house", "unit"),
-    ("contract",),
+    ("house", "unit", "contract"),
     ("broker", "hub"),
     ("host", "docker"),
     ("recovery", "e2e"),
