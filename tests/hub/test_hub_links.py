@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
@@ -131,6 +131,15 @@ async def test_what_is_wrong_with_a_link_is_said(broker: FakeBroker, lea: httpx.
     assert "<script>alert(1)" not in script
     data = unescape((await lea.get("/hub/spawn?opt-datasets=mnist&opt-datasets=secret")).text)
     assert "data that is not offered to you here: mnist, secret" in data
+
+
+async def test_what_is_no_text_is_refused_and_breaks_nothing(lea: httpx.AsyncClient) -> None:
+    for path in ("/hub/spawn", "/hub/spawn/lea/other"):
+        assert (await lea.get(f"{path}?opt-repo=%ff")).status_code == 400
+        token = xsrf_of((await lea.get(path)).text)
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = await lea.post(path, content=f"environment=%ff&_xsrf={quote(token)}", headers=headers)
+        assert answer.status_code == 400
 
 
 async def test_next_survives_and_leads_nowhere_else(hub: HubProcess, lea: httpx.AsyncClient) -> None:

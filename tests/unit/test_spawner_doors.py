@@ -72,7 +72,7 @@ def test_names_that_are_no_branch(name: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["lab/tree/a b.ipynb", "tree/übung/1", "lab/tree/x?reset", "terminals/1", "lab/"]
+    "path", ["lab/tree/a b.ipynb", "tree/übung/1", "lab/tree/x?reset", "tree/x.md#top", "terminals/1", "lab/"]
 )
 def test_paths_to_open(path: str) -> None:
     assert inner_path(path) == path
@@ -94,6 +94,7 @@ def test_paths_to_open(path: str) -> None:
         "%2e%2e/%2E%2e/hub/logout",
         "lab/.%2E",
         "lab#/../../x",
+        "..#x",
         "a\nb",
         "x" * 501,
         ["lab"],

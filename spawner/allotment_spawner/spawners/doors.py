@@ -60,8 +60,8 @@ def inner_path(value: object) -> str:
     """`value` if it is a path on the person's own server, whatever else it holds. Raises `BadOptions`."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_PATH or not value.isprintable():
         raise BadOptions(f"A path to open is text of at most {_LONGEST_PATH} characters.", _PATH_HELP)
-    # nbgitpuller's page goes there as it is written here, and browsers read %2e as a dot
-    way = _DOT.sub(".", value).split("?", 1)[0].split("/")
+    # nbgitpuller's page goes there as it is written here: to browsers %2e is a dot, and # ends the path
+    way = re.split("[/#]", _DOT.sub(".", value).split("?", 1)[0])
     if value.startswith("/") or "\\" in value or ":" in way[0] or {".", "..", ""} & set(way[:-1]):
         raise BadOptions("This path leads away from the server that is started.", _PATH_HELP)
     if way[-1] in (".", ".."):

@@ -7,6 +7,7 @@ from typing import Any
 
 from jupyterhub.handlers.pages import SpawnHandler
 from jupyterhub.scopes import needs_scope
+from tornado import web
 from tornado.httputil import url_concat
 
 from allotment_spawner.core.errors import BadOptions
@@ -29,6 +30,16 @@ def asked_by(handler: Any) -> tuple[Choice, BadOptions | None]:
 class FormHandler(SpawnHandler):
     """`/hub/spawn`. JupyterHub starts a server as soon as an address with options is opened: any page could
     make a person pay, so here such an address only fills the form in."""
+
+    async def prepare(self) -> None:
+        """What is no text would break JupyterHub's own reading of it, as a mistake of ours."""
+        await super().prepare()
+        for arguments in (self.request.query_arguments, self.request.body_arguments):
+            try:
+                for values in arguments.values():
+                    b"\n".join(values).decode()
+            except UnicodeDecodeError:
+                raise web.HTTPError(400, "The options are no text in UTF-8.") from None
 
     def _get_user_options(self, query_options: Mapping[str, object]) -> dict[str, object]:
         return {}
