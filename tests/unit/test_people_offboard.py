@@ -1,12 +1,16 @@
-"""A name that is given away again while the leaving of its first owner is unfinished."""
+"""Who leaves may wish those ill who stay: a name given away again, a home that is hard to hand over."""
 
 from __future__ import annotations
 
+import io
+import subprocess
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from allotment_hub.host.errors import HostError
+from allotment_hub.people.hand_over import DEFUSE, UNPACK_SCRIPT
 from allotment_hub.people.journal import Journal, Leaving
 from allotment_hub.people.offboard import Homes, Offboarding
 from allotment_spawner.engines.helpers import Helpers
@@ -55,3 +59,38 @@ def test_without_a_home_to_end_there_is_nothing_to_mind(tmp_path: Path) -> None:
     ended = replace(LEAVING, erase=False, done=("account",))
     offboarding(tmp_path, Accounts("ann")).run(ended)
     assert not (tmp_path / "offboard" / "ann.json").exists()
+
+
+def handed_over(home: Path, archive: Path) -> subprocess.CompletedProcess[str]:
+    """What the helper runs, here."""
+    argv = ["sh", "-c", UNPACK_SCRIPT, "unpack", str(home), str(archive), "from-ann", DEFUSE]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_home_of_very_many_levels_is_handed_over_without_its_links(tmp_path: Path) -> None:
+    """More levels than Python calls; the link at the bottom would lead into the files of who gets it."""
+    deep = "d/" * 1150
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for name, target in ((f"{deep}out", "../" * 1152 + "x"), ("out", "/etc/passwd"), ("in", "d/d")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+        file = tarfile.TarInfo(f"{deep}file")
+        file.size = 2
+        tar.addfile(file, io.BytesIO(b"ok"))
+        fifo = tarfile.TarInfo("fifo")
+        fifo.type = tarfile.FIFOTYPE
+        tar.addfile(fifo)
+    (tmp_path / "home").mkdir()
+    done = handed_over(tmp_path / "home", tmp_path / "a.tar.gz")
+    assert done.returncode == 0, done.stderr[-500:]
+    got = tmp_path / "home" / "from-ann"
+    assert sorted(one.name for one in got.iterdir()) == ["LINKS-LEFT-OUT.txt", "d", "in"]
+    left = (got / "LINKS-LEFT-OUT.txt").read_text()
+    assert "out -> /etc/passwd\n" in left
+    assert f"{deep}out -> ../" in left
+    find = ["find", ".", "-name", "file", "-o", "-name", "out"]
+    assert (
+        subprocess.run(find, cwd=got, capture_output=True, text=True, check=True).stdout == f"./{deep}file\n"
+    )
+    assert handed_over(tmp_path / "home", tmp_path / "a.tar.gz").stdout == "there already\n"

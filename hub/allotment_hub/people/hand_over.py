@@ -39,20 +39,31 @@ mv -T -- "./$part" "./$3"
 DEFUSE: Final = """
 import os, stat, sys
 top = os.path.realpath(sys.argv[1])
-left = []
-for folder, folders, files, inside in os.fwalk(top, follow_symlinks=False):
-    for name in [*folders, *files]:
-        seen = os.stat(name, dir_fd=inside, follow_symlinks=False)
-        path = os.path.join(folder, name)
+os.chdir(top)
+left, folders = [], ["."]
+
+def leads_out(path, target):
+    # what is too long to be followed cannot be judged
+    real = os.path.realpath(path)
+    known = len(os.fsencode(top)) + len(os.fsencode(path)) + len(os.fsencode(target)) < 4000
+    return not known or (real != top and not real.startswith(top + os.sep))
+
+while folders:
+    with os.scandir(folders.pop()) as found:
+        entries = list(found)
+    for entry in entries:
+        path, seen = entry.path, entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(seen.st_mode):
-            real = os.path.realpath(path)
-            if real != top and not real.startswith(top + os.sep):
-                left.append(f"{os.path.relpath(path, top)} -> {os.readlink(name, dir_fd=inside)}")
-                os.unlink(name, dir_fd=inside)
+            target = os.readlink(path)
+            if leads_out(path, target):
+                left.append(f"{os.path.relpath(path, '.')} -> {target}")
+                os.unlink(path)
         elif not (stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode)):
-            os.unlink(name, dir_fd=inside)
+            os.unlink(path)
         else:
-            os.chmod(name, stat.S_IMODE(seen.st_mode) & 0o777 | stat.S_IRUSR | stat.S_IWUSR, dir_fd=inside)
+            os.chmod(path, stat.S_IMODE(seen.st_mode) & 0o777 | stat.S_IRUSR | stat.S_IWUSR)
+            if stat.S_ISDIR(seen.st_mode):
+                folders.append(path)
 if left:
     with open(os.path.join(top, "LINKS-LEFT-OUT.txt"), "w", errors="surrogateescape") as file:
         file.write("Links that led out of this folder, now into your own files, were left out:\\n")
