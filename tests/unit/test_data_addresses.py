@@ -6,10 +6,11 @@ import ipaddress
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from allotment_hub.data.addresses import is_public, parse_allowed, parse_source
-from allotment_hub.data.guard import Guard
+from allotment_hub.data.guard import Guard, own_addresses
 from allotment_spawner.core.errors import AddressNotAllowed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,6 +151,30 @@ def test_allowed_hosts() -> None:
     for wrong in ("http://minio", "minio/x", "a@b", ":9000"):
         with pytest.raises(ValueError, match=r"HOST|netloc|IPv6|port"):
             parse_allowed(wrong)
+
+
+def test_this_machines_own_public_addresses_are_not_the_internet(tmp_path: Path) -> None:
+    """Reached from here they answer past the firewall, with all that listens on every address."""
+    (tmp_path / "fib_trie").write_text(
+        "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 8.8.8.0\n        /24 link UNICAST\n"
+        "     |-- 8.8.8.8\n        /32 host LOCAL\n     |-- 8.8.8.255\n        /32 link BROADCAST\n"
+    )
+    (tmp_path / "if_inet6").write_text("26064700000000000000000000001111 02 40 00 80     eth0\n")
+    own = own_addresses(tmp_path)
+    assert own == {"8.8.8.8", "2606:4700::1111"}
+    guard = Guard(own=own)
+    for host in (
+        "8.8.8.8",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+        "2606:4700:0::1111",
+        "2606:4700::1111%eth0",
+    ):
+        assert not guard.allows((host, 443)), host
+    assert guard.allows(("8.8.4.4", 443))
+    assert guard.allows(("2606:4700::1112", 443, 0, 0))
+    assert own_addresses(tmp_path / "none") == frozenset()
+    assert "127.0.0.1" in own_addresses()
 
 
 def test_the_guard_knows_only_network_addresses() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from allotment_spawner.core.errors import AddressNotAllowed
 
-__all__ = ["SOURCE_LENGTH", "Source", "is_public", "parse_allowed", "parse_source"]
+__all__ = ["SOURCE_LENGTH", "Source", "is_public", "leads_to", "parse_allowed", "parse_source"]
 
 SOURCE_LENGTH = 2000
 _SIXTO4 = ipaddress.ip_network("2002::/16")
@@ -81,6 +81,16 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     return _public(found)
+
+
+def leads_to(address: str) -> str | None:
+    """The address in its one spelling; of an IPv4 address inside an IPv6 one, that. None for no address."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    inner = _embedded(found) if isinstance(found, ipaddress.IPv6Address) else None
+    return str(inner or found)
 
 
 def _public(found: Address) -> bool:

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from allotment_hub.data.addresses import Source, parse_source, refused_address
 from allotment_hub.data.budget import Budget
-from allotment_hub.data.guard import Guard
+from allotment_hub.data.guard import Guard, own_addresses
 from allotment_hub.data.journal import Journal
 from allotment_hub.data.partial import Partial, Received
 from allotment_hub.data.sources import Entry, FileSource, LineBroken, Transient
@@ -45,7 +45,7 @@ def main() -> None:
     os.umask(0o022)
     os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    guard = Guard(allow_hosts=spec.allow_hosts)
+    guard = Guard(allow_hosts=spec.allow_hosts, own=own_addresses())
     guard.install()
     try:
         manifest = asyncio.run(fetch(spec, hopeless=lambda: bool(guard.refused)))
