@@ -152,6 +152,27 @@ def test_started_clean_with_what_a_killed_call_left(overlay: Overlay, tmp_path: 
     assert status() == {"state": "none"}
 
 
+def test_what_others_could_not_ask_for_is_left_out_and_stops_nothing(overlay: Overlay) -> None:
+    put(overlay, "alpha", "1.0")
+    origins: dict[str, object] = {
+        "beta": {"url": "http://example.org/beta-1.0.whl"},
+        "gamma": {"url": "https://example.org/gamma", "vcs_info": {"vcs": "git"}},
+        "delta": {"url": "https://example.org/delta", "vcs_info": [1]},
+        "epsilon": {"url": "https://example.org/a b;c --pre"},
+        "eta": {"url": "https://example.org/eta.whl", "archive_info": [1]},
+        "iota": [],
+        "kappa": {"url": "https://[x"},
+        "lambda": {"url": "https://example.org/lambda.whl", "archive_info": {"hashes": [1], "hash": 5}},
+    }
+    for name, origin in origins.items():
+        (put(overlay, name) / "direct_url.json").write_text(json.dumps(origin))
+    metadata = put(overlay, "mu") / "METADATA"
+    metadata.write_text("Metadata-Version: 2.1\nName: mu -r /etc/passwd\nVersion: 1.0\n")
+    frozen = freeze(overlay)
+    assert [one.name for one in frozen.pins] == ["alpha"]
+    assert len(frozen.left_out) == len(origins) + 1
+
+
 def test_frozen_with_where_it_came_from(overlay: Overlay) -> None:
     put(overlay, "alpha", "1.0")
     origins = {

@@ -14,7 +14,12 @@ from allotment.packages.layout import Overlay
 
 __all__ = ["Frozen", "Pin", "freeze"]
 
+# as the broker takes them
+_NAME = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99}")
+_LINK = re.compile(
+    r"(?=.{1,500}\Z)(git\+)?https://[A-Za-z0-9.-]+(:[0-9]{1,5})?/[A-Za-z0-9._~:/?#@!&()*+,=%-]*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,8 @@ def freeze(overlay: Overlay) -> Frozen:
     pins, left_out = [], []
     for one in installed(overlay):
         name, version = str(one.metadata["Name"]), str(one.version)
-        if not _VERSION.fullmatch(version):
-            left_out.append(f"{name} has no version that others could ask for.")
+        if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):
+            left_out.append(f"{name} has no name or version that others could ask for.")
             continue
         try:
             link, hashes = _origin(one)
@@ -60,13 +65,16 @@ def _origin(one: Distribution) -> tuple[str | None, tuple[str, ...]]:
     try:
         told = json.loads(text)
         url, vcs = str(told["url"]), told.get("vcs_info")
-    except (ValueError, KeyError, TypeError):
+        folder = urlsplit(url).scheme not in {"http", "https"}
+        link = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+        hashes = () if vcs else _hashes(told.get("archive_info") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError("does not say where it came from") from None
-    if urlsplit(url).scheme not in {"http", "https"}:
+    if folder:
         raise ValueError("was installed from a folder or file of this home")
-    if vcs:
-        return f"{vcs['vcs']}+{url}@{vcs['commit_id']}", ()
-    return url, _hashes(told.get("archive_info") or {})
+    if not _LINK.fullmatch(link):
+        raise ValueError("came from an address that others cannot be given; https or git+https can be")
+    return link, hashes
 
 
 def _hashes(archive: dict[str, Any]) -> tuple[str, ...]:
