@@ -43,9 +43,10 @@ def ask(question: str) -> bool:
         return False
 
 
-def _down(paths: Paths) -> str:
+def _here(command: str, paths: Paths) -> str:
+    """The command for this installation, ready to be copied."""
     usual = default_data_dir(os.environ) == paths.data
-    return "./deploy/down" if usual else f"./deploy/down --data-dir {paths.data}"
+    return command if usual else f"{command} --data-dir {paths.data}"
 
 
 def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, detach: bool) -> None:
@@ -55,26 +56,28 @@ def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, d
     """
     simulated = plan.runtime.gpus.startswith("sim:")
     allot = os.path.relpath(CHECKOUT / ".venv" / "bin" / "allot")
+    down, up = _here("./deploy/down", paths), _here("./deploy/up", paths)
     lines = [
         "",
         f"  Allotment is ready: {connection.hub_url}",
         "",
         *_accounts(connection, paths, first=first),
         f"  Data and logs       {paths.data}, {paths.logs}",
-        f"  Command             {allot} status",
+        f"  Command             {_here(f'{allot} status', paths)}",
     ]
     if simulated:
         lines += [
             "",
             f"  The GPUs are simulated: {plan.runtime.gpus[4:]}.",
-            "  Real GPUs           install NVIDIA's driver, then ./deploy/down && ./deploy/up (MIG: as root)",
+            "  Real GPUs           install NVIDIA's driver, then (as root for MIG)",
+            f"                      {down} && {up}",
         ]
     if plan.runtime.engine == "local":
         lines += [
             "  Docker              images/build minimal pytorch, then",
-            "                      ./deploy/down && ./deploy/up --engine docker",
+            f"                      {down} && {up} --engine docker",
         ]
-    lines += ["", f"  Stop                {'' if detach else 'Ctrl-C, or '}{_down(paths)}", ""]
+    lines += ["", f"  Stop                {'' if detach else 'Ctrl-C, or '}{down}", ""]
     print("\n".join(lines), flush=True)
     sys.stdout.flush()
 

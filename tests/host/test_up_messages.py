@@ -1,0 +1,64 @@
+"""What `up` prints at its end: commands that work as they are copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from allotment_hub.host.connection import Connection
+from allotment_hub.host.messages import finished
+from allotment_hub.host.prepare import Plan
+from allotment_hub.host.settings import HostSettings
+from allotment_hub.paths import Paths
+from allotment_hub.runtime import Runtime
+
+THERE = Connection("http://h", "http://h/services/allotment/", "admin", "p", "demo", "q", "t")
+
+
+def plan() -> Plan:
+    settings = HostSettings(
+        bind="127.0.0.1",
+        port=8000,
+        inner_host="127.0.0.1",
+        hub_port=1,
+        broker_port=2,
+        proxy_api_port=3,
+        tls_cert=None,
+        tls_key=None,
+        node="node",
+        proxy_script="proxy",
+        code="",
+    )
+    runtime = Runtime(
+        installation="0badcafe",
+        engine="local",
+        gpus="sim:1xA100-80GB:mig",
+        public_url="http://h",
+        hub_api_url="http://h/hub/api",
+        broker_host="127.0.0.1",
+        broker_port=2,
+        broker_url_for_workloads="http://h/services/allotment/",
+        hub_api_url_for_workloads="http://h/hub/api",
+        proxy_api_url="http://127.0.0.1:3",
+        agent_socket="agent.sock",
+        environments={},
+    )
+    return Plan(settings=settings, runtime=runtime, notes=())
+
+
+def commands(data: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    finished(THERE, plan(), Paths(data), first=True, detach=True)
+    lines = capsys.readouterr().out.splitlines()
+    words = [word for line in lines for word in line.split(" && ")]
+    return [word.strip() for word in words if "./deploy/" in word or ".venv/bin/allot" in word]
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_every_command_names_data_that_lie_elsewhere(
+    usual: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ALLOTMENT_DATA", str(tmp_path / ("data" if usual else "other")))
+    found = commands(tmp_path / "data", capsys)
+    assert len(found) == 6
+    named = [f"--data-dir {tmp_path / 'data'}" in one for one in found]
+    assert named == [not usual] * 6
