@@ -35,7 +35,8 @@ def machine_of(data_dir: Path | None) -> Iterator[MachineImages]:
     runtime = runtime_of(paths)
     if runtime.engine != "docker":
         raise HostError(
-            "Sessions of this installation run without images; ./deploy/up --engine docker changes that."
+            "Sessions of this installation run without images. `images/build NAME` makes one for Docker;"
+            " then ./deploy/down, and ./deploy/up --engine docker."
         )
     try:
         with docker_client(site_of(paths).docker.socket, timeout_s=_LIMIT_S, make=PatientClient) as client:

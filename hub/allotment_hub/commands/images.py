@@ -52,7 +52,7 @@ def list_images(
     elif found:
         screen().print(_table(found))
     else:
-        screen().print("No images. `allot images build minimal` makes one.")
+        screen().print("No images. On Docker, `allot images build minimal` makes one.")
 
 
 def _registered(client: Client) -> list[dict[str, Any]]:

@@ -30,7 +30,8 @@ def docker_findings(*, base_url: str, real_gpus: bool) -> list[Finding]:
         with docker_client(base_url) as client:
             info, version = client.info(), client.version()
     except (DockerException, RequestException):
-        return [Finding("docker", "error", "Docker does not answer.", "Start it: systemctl start docker.")]
+        remedy = "Start it: systemctl start docker; or name its socket as docker.socket in site.yaml."
+        return [Finding("docker", "error", f"Docker does not answer at {base_url}.", remedy)]
     found = judge_engine(info, str(version.get("Version", "unknown")))
     if real_gpus:
         config = TOOLKIT_CONFIG.read_text(encoding="utf-8") if TOOLKIT_CONFIG.exists() else ""

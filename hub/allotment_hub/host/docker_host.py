@@ -144,7 +144,7 @@ class DockerHost:
         except EngineUnavailable as error:
             raise DockerProblem(f"{error.sentence} {error.next_step}") from None
         except (DockerException, RequestException) as error:
-            raise _silent(error) from None
+            raise _silent(error, self._settings.socket) from None
 
     def _bridge(self, client: Any) -> Bridge:
         name = self._settings.network_of(self._installation)
@@ -166,13 +166,16 @@ class DockerHost:
         return ("cuda", "cpu") if self._real_gpus else ("cpu", "cuda")
 
 
-def _silent(error: BaseException) -> DockerProblem:
+def _silent(error: BaseException, socket: str) -> DockerProblem:
     text = str(error)
     if "Permission denied" in text:
         return DockerProblem(
             "You may not use Docker's socket; join the group docker (and sign in again), or run as root."
         )
     if "Connection refused" in text or "No such file" in text or "Connection aborted" in text:
-        return DockerProblem("Docker does not answer; install or start it (`systemctl start docker`).")
+        return DockerProblem(
+            f"Docker does not answer at {socket}; install or start it (`systemctl start docker`),"
+            " or name its socket as docker.socket in config/site.yaml of the data directory."
+        )
     reason = (text.splitlines() or [type(error).__name__])[0][:200]
     return DockerProblem(f"Docker does not do what it is asked for: {reason}")
