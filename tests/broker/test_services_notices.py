@@ -16,8 +16,10 @@ from allotment_spawner.core.errors import NoSuchLease, WrongState
 from allotment_spawner.core.lease import EndReason
 from allotment_spawner.wire import LeaseRequest
 from allotment_testing.broker_world import BrokerWorld, until
+from allotment_testing.crashes import Crash, CrashPoint
 from allotment_testing.protocol_spawner import ProtocolSpawner
 
+STEPS = ("tell.before", "tell.commit", "tell.after", "announced.before", "announced.after")
 HELLO = Words("info", "The machine is restarted at six.", "Save what you need.")
 
 
@@ -92,6 +94,35 @@ async def test_an_announced_end_comes_also_after_a_crash(world: BrokerWorld) -> 
         await world.rounds(broker, 3)
         assert world.hub.stop_requests == [], "the next session of that server has done nothing"
         assert (await broker.leases.get(again)).lease.state == "active"
+
+
+@pytest.mark.parametrize("step", range(5))
+async def test_an_announced_end_survives_death_at_every_step(world: BrokerWorld, step: int) -> None:
+    """Either nobody was answered and nothing comes, or it comes once the broker is back."""
+    async with world.broker() as broker:
+        first = ProtocolSpawner(world, "ann", flavor="cpu")
+        lease = (await first.run(broker)).lease.id
+    point, answered = CrashPoint(), False
+    dying = world.build(on_step=point)
+    await dying.start()
+    point.arm(step)
+    try:
+        await dying.notices.announce_stop(lease, HELLO, after_s=0, made_by="olga")
+        answered = True
+        await world.rounds(dying, 1)
+    except Crash:
+        pass
+    await dying.store.close()
+    assert point.died_at == STEPS[step]
+    async with world.broker() as broker:
+        kept = lease in broker.notices.stops
+        assert kept or not answered
+        await world.rounds(broker, 2)
+        assert bool(world.hub.stop_requests) is kept
+        await first.stop(broker)
+        await world.rounds(broker, 2)
+        assert broker.notices.stops == {}
+        assert broker.notices.stopping == set()
 
 
 async def test_the_earliest_of_several_ends_counts_until_it_is_withdrawn(world: BrokerWorld) -> None:
