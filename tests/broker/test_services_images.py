@@ -112,6 +112,17 @@ async def test_versions_are_kept_over_a_restart_and_named_by_who_wants(tmp_path:
         assert (await states(broker))[version("a")] == "offered"
 
 
+async def test_an_image_that_becomes_another_environments_brings_no_pin_along(tmp_path: Path) -> None:
+    async with world_at(tmp_path).broker() as broker:
+        await register(broker, "a", "pytorch")
+        await register(broker, "b", "pytorch")
+        await broker.images.pin(version("a"), on=True)
+        await broker.images.pin(version("0"), on=True)
+        moved = await register(broker, "0", "pytorch")
+        assert (moved.environment, moved.pinned, moved.state) == ("pytorch", False, "kept")
+        assert [one.version for one in await broker.images.listed("pytorch") if one.pinned] == [version("a")]
+
+
 async def test_an_unknown_version_is_refused_with_the_one_that_is_offered(tmp_path: Path) -> None:
     async with world_at(tmp_path).broker() as broker:
         with pytest.raises(UnknownVersion) as said:

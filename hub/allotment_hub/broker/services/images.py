@@ -119,7 +119,8 @@ class Images:
             if old is None:
                 table.add(tx.connection, newest)
             else:
-                _write(tx, replace(newest, pinned=old.pinned))
+                stays = old.environment == body.environment
+                _write(tx, replace(newest, pinned=old.pinned and stays))
 
         await self._change("register_image", work)
         return self._view_of(body.digest)
