@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
+from allotment_testing.chromium import CHROMIUM
 from allotment_testing.docker_daemon import DockerDaemon
 from allotment_testing.installation import Installation, wait_until
 from allotment_testing.workloads import Containers, prepared_installation
 from playwright.sync_api import Page, expect, sync_playwright
 
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 SLOW_MS = 120_000
 
 REPO = "https://git.example.org/ann/course.git"
@@ -207,7 +207,7 @@ def test_what_is_ticked_on_the_form_is_there_in_the_session(
     installation: Installation, containers: Containers
 ) -> None:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        browser = playwright.chromium.launch(**CHROMIUM)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(SLOW_MS)
         sign_in(page, installation)

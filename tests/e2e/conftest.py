@@ -1,11 +1,13 @@
-"""One local installation with a simulated GPU for all tests of a module."""
+"""One local installation with a simulated GPU, and one browser, for all tests of a module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from allotment_testing.chromium import CHROMIUM
 from allotment_testing.installation import Installation
+from playwright.sync_api import Browser, sync_playwright
 
 
 @pytest.fixture(scope="module")
@@ -15,4 +17,12 @@ def installation() -> Iterator[Installation]:
         made.up()
         yield made
     finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(**CHROMIUM)
+        yield made
         made.close()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from allotment_testing.broker_api import BrokerApi, broker_api
+from allotment_testing.chromium import CHROMIUM
 from playwright.async_api import Browser, async_playwright
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 READ_IT = """async (address) => {
   const stolen = window.open(address);
   for (let tries = 0; tries < 60; tries++) {
@@ -72,7 +72,7 @@ async def api(tmp_path: Path) -> AsyncIterator[BrokerApi]:
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        made = await playwright.chromium.launch(**CHROMIUM)
         yield made
         await made.close()
 

@@ -9,17 +9,9 @@ from typing import Any
 
 import pytest
 from allotment_testing.broker_api import BrokerApi, broker_api
+from allotment_testing.chromium import CHROMIUM
 from playwright.async_api import Browser, Page, async_playwright
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WAIT_MS = 15_000
 
 
@@ -42,7 +34,7 @@ async def page_url(api: BrokerApi) -> AsyncIterator[str]:
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        made = await playwright.chromium.launch(**CHROMIUM)
         yield made
         await made.close()
 

@@ -16,6 +16,7 @@ from allotment_testing.browser_looks import (
     nameless_controls,
     overflow_px,
 )
+from allotment_testing.chromium import CHROMIUM
 from allotment_testing.fake_broker import FakeBroker
 from allotment_testing.fake_things import OLDER, some_datasets, some_mounts, some_versions
 from allotment_testing.hub_process import HubProcess
@@ -23,7 +24,6 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
 REPO = "https://git.example.org/ann/a-course-with-a-rather-long-name-to-wrap-on-a-phone.git"
 GIB = 2**30
@@ -55,7 +55,7 @@ async def hub(broker: FakeBroker, tmp_path_factory: pytest.TempPathFactory) -> A
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        made = await playwright.chromium.launch(**CHROMIUM)
         yield made
         await made.close()
 

@@ -10,28 +10,11 @@ from typing import Any
 
 import pytest
 from allotment_testing.installation import Installation, wait_until
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
 SLOW_MS = 90_000
 CELL = "import os; print('device=' + os.environ['ALLOTMENT_DEVICES'])"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

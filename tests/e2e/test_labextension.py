@@ -12,23 +12,14 @@ import pytest
 from allotment_hub.host.probes import request
 from allotment_spawner.launch.names import safe_name
 from allotment_testing.installation import Installation, wait_until
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
 SLOW_MS = 90_000
 STATUS = ".allot-status"
 TOAST = ".Toastify__toast"
 THEME = ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
 UNSAVED = ".lm-DockPanel-tabBar .jp-mod-dirty"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")
