@@ -176,8 +176,11 @@ async def test_who_comes_back_has_a_home_again(
     [(None, 10, None), (5, None, None), (8, 10, None), (9, 10, "nearly full"), (10, 10, "is full")],
 )
 def test_warnings(used: int | None, limit: int | None, words: str | None) -> None:
-    found = home_warning(None if used is None else used * GIB, None if limit is None else limit * GIB, 90)
-    assert found is None if words is None else words in str(found)
+    sizes = None if used is None else used * GIB, None if limit is None else limit * GIB
+    for enforced in (True, False):
+        found = home_warning(*sizes, 90, enforced=enforced)
+        assert found is None if words is None else words in str(found)
+        assert ("cannot save" in str(found)) == (enforced and words == "is full"), "a limit that is measured"
 
 
 def finished(out: str, code: int | None = 0) -> Finished:

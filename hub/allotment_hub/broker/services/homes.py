@@ -178,20 +178,28 @@ class Homes:
             enforced=row.enforced,
             measured_at=row.measured_at,
             state=row.state,
-            warning=home_warning(row.used_bytes, self._limit_bytes, self._settings.warn_at_percent)
+            warning=home_warning(
+                row.used_bytes, self._limit_bytes, self._settings.warn_at_percent, enforced=row.enforced
+            )
             or row.note,
         )
 
 
-def home_warning(used_bytes: int | None, limit_bytes: int | None, warn_at_percent: int) -> str | None:
-    """What a person should be told of their home; None when there is nothing to say."""
+def home_warning(
+    used_bytes: int | None, limit_bytes: int | None, warn_at_percent: int, *, enforced: bool
+) -> str | None:
+    """What a person should be told of their home; None when there is nothing to say.
+
+    A limit that is not `enforced`, only measured, keeps nobody from saving.
+    """
     if used_bytes is None or limit_bytes is None:
         return None
     share = f"{used_bytes / _GIB:.1f} of {limit_bytes / _GIB:.1f} GiB"
     if used_bytes >= limit_bytes:
+        what = "Sessions still start, but cannot save: delete" if enforced else "Delete"
         return (
-            f"Your home is full ({share}). Sessions still start, but cannot save: delete what you do not "
-            "need in a terminal, or ask an operator for more."
+            f"Your home is full ({share}). {what} what you do not need in a terminal, or ask an operator "
+            "for more."
         )
     if used_bytes * 100 >= limit_bytes * warn_at_percent:
         return (
