@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from allotment_hub.site import DatasetSettings, Mount, Site
 from allotment_spawner.core.errors import AddressNotAllowed, DatasetUnavailable, Refusal
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.broker_world import BrokerWorld
-from allotment_testing.data_world import BARE, all_there, person, register, world_of
+from allotment_testing.data_world import BARE, all_there, granted, person, register, world_of
 from allotment_testing.file_server import FileServer, file_server
 
 
@@ -108,3 +110,37 @@ async def test_two_installations_share_a_disk_and_leave_each_other_alone(
         "allotment-00000001-datasets",
     ]
     assert (fast / "ready/of-somebody-else").is_dir()
+
+
+@pytest.mark.parametrize("turned", ["into the system", "away"])
+async def test_who_waits_over_a_restart_gets_no_folder_that_nobody_looked_at(
+    tmp_path: Path, server: FileServer, turned: str
+) -> None:
+    """The folder's name leads elsewhere by the time that the grant comes."""
+    folder = tmp_path / "srv/course"
+    folder.mkdir(parents=True)
+    world = world_of(tmp_path, server, mounts=(Mount(name="course", path=str(folder)),))
+    world.settle_s = 0.05
+    good, bad = person(world, "ann", "iris"), person(world, "ben", "iris")
+    server.hold = threading.Event()
+    async with world.broker() as first:
+        await register(first, server, "iris")
+        await good.request(first)
+        assert (await bad.request(first)).lease.state is LeaseState.QUEUED
+    async with world.broker() as second:
+        server.hold.set()
+        reply = await granted(good, second)
+        assert reply.launch is not None
+        assert reply.launch.mounts[0].source == str(folder)
+    folder.rmdir()
+    if turned == "into the system":
+        folder.symlink_to("/etc")
+    async with world.broker() as third:
+        waits = asyncio.ensure_future(bad.wait(third))
+        while not waits.done():
+            await world.rounds(third)
+        assert (await waits).type == "ended"
+        told = await third.leases.get(bad.lease)
+        assert told.launch is None
+        assert told.refusal is not None
+        assert "course" in told.refusal.detail

@@ -147,10 +147,19 @@ class MountFolders:
         self._own = tuple(own)
         self._answer_s = answer_s
         self._asked: dict[str, Future[Found]] = {}
-        self._real: dict[str, str] = {}
+        self._found: dict[str, Found] = {}
 
     async def problem(self, mount: Mount) -> str | None:
         """What is wrong with it; one that does not answer is told as such."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                found = await asyncio.shield(asyncio.wrap_future(self.ask(mount)))
+        except TimeoutError:
+            return f"{mount.path} does not answer. If it is a network file system, look at its server."
+        return found.problem
+
+    def ask(self, mount: Mount) -> Future[Found]:
+        """Look at it now, or go on with the look that is not over yet; does not wait."""
         asked = self._asked.get(mount.name)
         if asked is None or asked.done():
             asked = self._asked[mount.name] = Future()
@@ -158,20 +167,15 @@ class MountFolders:
             threading.Thread(
                 target=self._look, args=(mount, asked), name=f"mount-{mount.name}", daemon=True
             ).start()
-        try:
-            async with asyncio.timeout(self._answer_s):
-                found = await asyncio.shield(asyncio.wrap_future(asked))
-        except TimeoutError:
-            return f"{mount.path} does not answer. If it is a network file system, look at its server."
-        self._real[mount.name] = found.real
-        return found.problem
+        return asked
+
+    def found(self, mount: Mount) -> Found | None:
+        """As of the last look that was answered; None when there was none since the start."""
+        return self._found.get(mount.name)
 
     def _look(self, mount: Mount, asked: Future[Found]) -> None:
         try:
-            asked.set_result(look_at(mount, self._site, self._own))
+            found = self._found[mount.name] = look_at(mount, self._site, self._own)
+            asked.set_result(found)
         except BaseException as error:  # noqa: BLE001 - told where it is waited for
             asked.set_exception(error)
-
-    def real_path(self, mount: Mount) -> str:
-        """The folder that was looked at; the configured path where nobody asked since the start."""
-        return self._real.get(mount.name, mount.path)

@@ -63,28 +63,41 @@ class Mounts:
         for (mount, _), problem in zip(wanted, problems, strict=True):
             if problem is not None:
                 _log.error("a shared folder cannot be mounted", extra={"mount": mount.name, "why": problem})
-                raise DatasetUnavailable(
-                    f"The shared folder {mount.name} cannot be had on this machine now.",
-                    "Tell an operator: `allot doctor` says what is wrong with it.",
-                )
+                raise _not_there(mount)
         return {"mounts": [{"name": mount.name, "write": write} for mount, write in wanted]}
 
     def ready(self, lease: Lease) -> bool:
-        return True
+        """After a restart nobody has looked at the folders yet; what they were may be another one now."""
+        wanted = [mount for mount, _ in self._asked_by(lease)]
+        for mount in wanted:
+            if self._folders.found(mount) is None:
+                self._folders.ask(mount)
+        found = [self._folders.found(mount) for mount in wanted]
+        return all(one is not None and one.problem is None for one in found)
 
     def problem(self, lease: Lease) -> Refusal | None:
+        for mount, _ in self._asked_by(lease):
+            found = self._folders.found(mount)
+            if found is not None and found.problem is not None:
+                return _not_there(mount)
         return None
 
     def complete(self, lease: Lease, launch: Launch) -> Launch:
-        """By today's configuration: a mount that it has no more is gone, also for who asked before."""
-        by_name = {mount.name: mount for mount in self._mounts}
-        asked = [one for one in (lease.wants or {}).get("mounts", ()) if one["name"] in by_name]
         mounts = tuple(
-            MountSpec(
-                source=self._folders.real_path(by_name[one["name"]]),
-                target=by_name[one["name"]].inside,
-                read_only=not one["write"],
-            )
-            for one in asked
+            MountSpec(source=found.real, target=mount.inside, read_only=not write)
+            for mount, write in self._asked_by(lease)
+            if (found := self._folders.found(mount)) is not None
         )
         return launch.model_copy(update={"mounts": (*launch.mounts, *mounts)}) if mounts else launch
+
+    def _asked_by(self, lease: Lease) -> list[tuple[Mount, bool]]:
+        """By today's configuration: a mount that it has no more is gone, also for who asked before."""
+        asked = {one["name"]: bool(one["write"]) for one in (lease.wants or {}).get("mounts", ())}
+        return [(mount, asked[mount.name]) for mount in self._mounts if mount.name in asked]
+
+
+def _not_there(mount: Mount) -> DatasetUnavailable:
+    return DatasetUnavailable(
+        f"The shared folder {mount.name} cannot be had on this machine now.",
+        "Tell an operator: `allot doctor` says what is wrong with it.",
+    )
