@@ -11,7 +11,7 @@ from pathlib import Path
 
 from builder.errors import BuildError
 
-__all__ = ["Engine", "find_docker", "run"]
+__all__ = ["Engine", "find_docker", "quoted", "run"]
 
 
 def run(argv: list[str], *, env: dict[str, str] | None = None, text: str | None = None) -> str:
@@ -21,6 +21,12 @@ def run(argv: list[str], *, env: dict[str, str] | None = None, text: str | None 
         sys.stderr.write(result.stdout)
         raise BuildError(f"{' '.join(argv[:3])} … failed with status {result.returncode}.")
     return result.stdout
+
+
+def quoted(text: str) -> str:
+    """What the code of an image printed: set off from the build's own words, without commands to a terminal."""
+    lines = ("".join(one if one.isprintable() else "?" for one in line) for line in text.splitlines())
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def find_docker() -> str:

@@ -114,6 +114,12 @@ def test_equal_sources_give_equal_recipes(builder: Any, tmp_path: Path) -> None:
     assert context.recipe(tmp_path / "0", "another base") != recipes[0]
 
 
+def test_what_an_image_prints_is_no_word_of_the_build(builder: Any) -> None:
+    said = builder("engine").quoted("one\rallotment/minimal:0-cpu is ready\n\x1b[2Jtwo\u2028three")
+    assert said == "  one\n  allotment/minimal:0-cpu is ready\n  ?[2Jtwo\n  three\n"
+    assert builder("engine").quoted("") == ""
+
+
 def test_local_wheels_travel_only_when_pinned(builder: Any, tmp_path: Path) -> None:
     describe(tmp_path, "one", "title: One\n", "torch==2.0+cpu\nsome-thing==1.0\n")
     wheels = tmp_path / "wheels"

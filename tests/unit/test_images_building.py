@@ -12,6 +12,9 @@ SCRIPT = """\
 import os, sys
 print("Building", *sys.argv[1:], flush=True)
 print(os.environ["DOCKER_HOST"], flush=True)
+print("  allotment/minimal:0-cpu is ready", flush=True)
+print("allotment/pytorch:0-cpu is ready", flush=True)
+print("x allotment/minimal:0-cpu is ready", flush=True)
 print("allotment/minimal:1-cpu is ready", flush=True)
 print("allotment/scipy:1-cpu is ready", flush=True)
 sys.exit(int(os.environ["STATUS"]))

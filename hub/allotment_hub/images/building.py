@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["BuildFailed", "run_build"]
 
-_READY = " is ready"
+_READY = re.compile(r"(\S+/(?P<name>[^\s/:]+):[^\s/:]+) is ready")
 
 
 class BuildFailed(Exception):
@@ -42,8 +43,10 @@ def run_build(
             for line in process.stdout:
                 said = line.rstrip("\n")
                 say(said)
-                if said.endswith(_READY):
-                    ready.append(said.removesuffix(_READY))
+                found = _READY.fullmatch(said)
+                # only what was asked for: code of the image itself speaks here, too
+                if found is not None and found["name"] in names:
+                    ready.append(found[1])
         except BaseException:
             process.terminate()
             raise
