@@ -24,7 +24,7 @@ def run(argv: list[str], *, env: dict[str, str] | None = None, text: str | None 
 
 
 def quoted(text: str) -> str:
-    """What the code of an image printed: set off from the build's own words, without commands to a terminal."""
+    """What the code of an image printed: set off from the build's own words, no command to a terminal."""
     lines = ("".join(one if one.isprintable() else "?" for one in line) for line in text.splitlines())
     return "".join(f"  {line}\n" for line in lines)
 

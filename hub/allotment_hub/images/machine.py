@@ -12,7 +12,7 @@ from allotment_spawner.engines.docker_pull import PullProgress, pull_image
 from allotment_spawner.launch.names import is_kept_tag, kept_tag
 from docker.errors import APIError, ImageNotFound, NotFound
 
-from allotment_hub.images.describe import LABEL, FoundImage, described, names_of
+from allotment_hub.images.describe import LABEL, FoundImage, described, names_of, plain
 
 __all__ = ["BuildLayer", "MachineImage", "MachineImages", "StillUsed", "warm_command"]
 
@@ -38,6 +38,7 @@ for module in wanted:
 """
 _WARM_MODULES: Final = ("jupyterhub.singleuser", "jupyterlab.labapp", "ipykernel.kernelapp")
 _WARM_LIMIT_S: Final = 300
+_WARM_PIDS: Final = 4096
 
 
 def warm_command(packages: Iterable[str]) -> list[str]:
@@ -189,7 +190,11 @@ class MachineImages:
             command=warm_command(image.packages),
             name=name,
             host_config=self._client.create_host_config(
-                network_mode="none", cap_drop=["ALL"], security_opt=["no-new-privileges:true"], init=True
+                network_mode="none",
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true"],
+                init=True,
+                pids_limit=_WARM_PIDS,
             ),
         )
         try:
@@ -198,7 +203,7 @@ class MachineImages:
             told: bytes = self._client.logs(made["Id"], tail=50)
         finally:
             self._drop(name)
-        return told.decode(errors="replace").splitlines()
+        return [plain(line) for line in told.decode(errors="replace").splitlines()]
 
     def _drop(self, name: str) -> None:
         with contextlib.suppress(NotFound):
