@@ -129,8 +129,9 @@ async def test_nothing_is_wiped_while_the_engine_is_silent(world: BrokerWorld, s
         assert names(scratch) == [ann.lease]
 
 
+@pytest.mark.parametrize("set_back_s", [0, 3600])
 async def test_a_silent_agent_keeps_nobody_from_a_cpu_session(
-    world: BrokerWorld, folders: AgentFolders
+    world: BrokerWorld, folders: AgentFolders, set_back_s: float
 ) -> None:
     world.settle_s = 0.2
     async with world.broker() as broker:
@@ -140,6 +141,7 @@ async def test_a_silent_agent_keeps_nobody_from_a_cpu_session(
         assert (await waits).lease.state is LeaseState.QUEUED
         watching = asyncio.ensure_future(spawner.wait(broker))
         await asyncio.sleep(0)
+        world.clock.advance(-set_back_s)
         await world.rounds(broker, 3, seconds=3)
         event = await watching
         assert event.type == "granted"

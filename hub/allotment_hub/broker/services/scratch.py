@@ -137,9 +137,11 @@ class Scratch:
 
     def _gives_up(self, lease: Lease, refusal: Refusal) -> bool:
         """A session without scratch is better than none; nothing is said to be there that is not."""
-        since = self._failing.setdefault(lease.id, self._clock())
+        now = self._clock()
+        # a clock that was set back must not make it wait until the old time comes again
+        since = self._failing[lease.id] = min(self._failing.get(lease.id, now), now)
         silent = isinstance(refusal, AgentUnavailable) and "verb" in refusal.details
-        if silent and self._clock() - since < _PATIENCE:
+        if silent and now - since < _PATIENCE:
             return False
         _log.warning("no scratch folder", extra={"lease": lease.id, "why": refusal.sentence})
         self._without[lease.id] = refusal.sentence
