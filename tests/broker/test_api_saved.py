@@ -151,6 +151,11 @@ async def test_refused_with_the_reason_and_asked_again(world: World) -> None:
     assert (await world.save({"name": "six", "version": "1.18"})).json()["state"] == "asked"
 
 
+async def test_no_name_is_one_of_what_images_are_built_upon(world: World) -> None:
+    answer = await world.save(name="minimal-packages")
+    assert (answer.status_code, answer.json()["code"]) == (409, "name_taken")
+
+
 async def test_nobody_fills_the_table(world: World) -> None:
     answers = [await world.save(name=f"mine{number}") for number in range(21)]
     assert [one.status_code for one in answers] == [200] * 20 + [429]

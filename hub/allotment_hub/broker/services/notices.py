@@ -92,6 +92,7 @@ class Notices:
         found = await self._store.read(lambda tx: table.announced_stops(tx.connection))
         self.stops.clear()
         self._remember(found)
+        self.stopping.intersection_update(self.stops)
         self.unsure = False
 
     async def settle(self) -> None:

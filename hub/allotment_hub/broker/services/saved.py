@@ -39,6 +39,8 @@ __all__ = ["Saved", "SavedApi"]
 _MOST_WAITING = 20
 _MOST_SHOWN = 1000
 _SOMEBODY = "another person"
+_OF_BUILDS = "-packages"
+"""images/build names so what it builds an environment upon: minimal-packages is minimal's."""
 
 
 class SavedApi(Protocol):
@@ -90,6 +92,8 @@ class Saved:
             body.base, await self._admission.groups_of(who), body.base_version
         )
         assert image is not None, "sessions run from images here"
+        if name.endswith(_OF_BUILDS):
+            raise NameTaken(f"Images are built upon others called …{_OF_BUILDS}.", "Choose another name.")
         if self._environments.rule(name) is not None:
             raise NameTaken(f"There is an environment called {name} already.", "Choose another name.")
         wanted = SavedRow(
