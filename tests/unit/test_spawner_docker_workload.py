@@ -29,6 +29,7 @@ class EngineInMemory:
         self.slow = asyncio.Event()
         self.slow.set()
         self.calls: list[str] = []
+        self.log = b""
 
     async def __call__(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         self.calls.append(method)
@@ -58,6 +59,9 @@ class EngineInMemory:
             if ref in (key, one["Name"].removeprefix("/")):
                 return one
         raise api_error(404)
+
+    async def _logs(self, _: str, *, tail: int) -> bytes:
+        return self.log if tail else b""
 
     async def _start(self, ref: str) -> None:
         (await self._inspect_container(ref))["State"]["Running"] = True
@@ -96,6 +100,18 @@ async def test_made_started_and_removed() -> None:
     await one.remove(grace_s=1)
     assert engine.containers == {}
     assert await one.exited() == 0
+
+
+async def test_what_a_container_printed_is_quoted_and_cut() -> None:
+    engine = EngineInMemory()
+    engine.log = b"x" * 100_000 + b"\n[W 2026-11-30 JupyterHub] forged\x1b[2J\r[E] too\n\xff"
+    said = (await workload(engine).last_words()).split("\n")
+    assert len(said[0]) < 8200
+    assert said[1:] == [
+        "  | [W 2026-11-30 JupyterHub] forged?[2J",
+        "  | [E] too",
+        "  | \N{REPLACEMENT CHARACTER}",
+    ]
 
 
 async def test_a_leftover_of_the_same_lease_is_replaced() -> None:

@@ -195,6 +195,7 @@ class MachineImages:
                 security_opt=["no-new-privileges:true"],
                 init=True,
                 pids_limit=_WARM_PIDS,
+                log_config={"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
             ),
         )
         try:

@@ -20,6 +20,7 @@ from allotment_spawner.launch.names import LABEL_INSTALLATION
 __all__ = ["DockerCall", "DockerWorkload", "docker_answers"]
 
 _LINES = 40
+_LAST_BYTES = 8192
 _GONE_TRIES = 100
 _GONE_EVERY_S = 0.1
 
@@ -134,7 +135,7 @@ class DockerWorkload:
                 log: bytes = await self.docker("logs", self._ref(), tail=_LINES)
         except (NotFound, EngineUnavailable):
             return ""
-        return log.decode(errors="replace")
+        return _quoted(log[-_LAST_BYTES:].decode(errors="replace"))
 
     async def remove(self, *, grace_s: float) -> None:
         """Only 404 means gone."""
@@ -224,3 +225,9 @@ def _variable(container: Mapping[str, Any], name: str) -> str:
         if key == name:
             return value
     return ""
+
+
+def _quoted(text: str) -> str:
+    """What somebody's code printed, as lines that nobody takes for the hub's own, and no terminal obeys."""
+    lines = ("".join(one if one.isprintable() else "?" for one in line) for line in text.splitlines())
+    return "\n".join(f"  | {line}" for line in lines)
