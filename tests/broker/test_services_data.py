@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from allotment_hub.data.cache import Cache
 from allotment_spawner.core.errors import (
     InUse,
     UnknownDataset,
@@ -286,3 +287,20 @@ async def test_who_waits_for_data_keeps_waiting_over_a_restart_and_nothing_comes
         assert reply.launch is not None
         assert (Path(reply.launch.mounts[0].source) / "iris.bin").read_bytes() == BODY
         assert int((server.asked[1][1] or "bytes=0-")[6:-1]) > 1_000_000
+
+
+async def test_neither_start_nor_stop_waits_for_the_trash(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing a million files takes minutes, in which nobody would be served."""
+    gone = threading.Event()
+    monkeypatch.setattr(Cache, "empty_trash", lambda _cache: gone.wait(30))
+
+    def emptying() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "dataset-trash"]
+
+    async with asyncio.timeout(20), world.broker():
+        await until(lambda: bool(emptying()))
+        assert [thread.daemon for thread in emptying()] == [True]
+    assert emptying(), "it was not waited for"
+    gone.set()

@@ -78,8 +78,10 @@ class Cache:
             _sync(folder.parent)
 
     def empty_trash(self) -> None:
-        for folder in (self.root / "trash").iterdir():
-            shutil.rmtree(folder)
+        """Until a look finds nothing: more may come meanwhile."""
+        while folders := list((self.root / "trash").iterdir()):
+            for folder in folders:
+                shutil.rmtree(folder)
 
     def sweep(self, *, ready: Collection[str], work: Collection[str]) -> None:
         """Bin what neither is to be kept nor being fetched: leftovers of a crash or an older version."""

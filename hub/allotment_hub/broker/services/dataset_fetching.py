@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from allotment_spawner.core.errors import DatasetUnavailable, DiskFull, Refusal
+from allotment_spawner.daemon_threads import DaemonThreads
 
 from allotment_hub.broker.services.dataset_shelf import DatasetShelf
 from allotment_hub.broker.services.jobs import Jobs
@@ -65,7 +66,8 @@ class DatasetFetching:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._moving = asyncio.Lock()
-        self._emptying = asyncio.Lock()
+        # a million files take a while, for which no broker that stops may wait
+        self._emptying = DaemonThreads(1, name="dataset-trash")
 
     def want(self, name: str) -> None:
         """Have it fetched unless it is here or on its way; what failed before is tried again."""
@@ -238,12 +240,12 @@ class DatasetFetching:
             work = {self._shelf.key(row) for row in self._shelf.all()}
             keep = ready | self._shelf.mounted()
             await asyncio.to_thread(self._cache.sweep, ready=keep, work=work)
-        await self._empty()
+        # not waited for: this is also a part of each start, before anybody is served
+        self._jobs.start("dataset-trash", self._empty)
 
     async def _empty(self) -> None:
-        """One at a time; a million files take a while."""
-        async with self._emptying:
-            await asyncio.to_thread(self._cache.empty_trash)
+        """One at a time."""
+        await self._emptying.run(self._cache.empty_trash)
 
     async def _write(self, step: str, name: str, **values: Any) -> None:
         await self._store.write(step, lambda tx: table.change(tx.connection, name, **values))
