@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -171,10 +174,15 @@ def _configure_servers(c: Any, *, paths: Paths, site: Site, runtime: Runtime) ->
         c.GpuDockerSpawner.home_uid, c.GpuDockerSpawner.home_gid = site.homes.uid, site.homes.gid
         c.GpuDockerSpawner.request_devices = runtime.request_devices
     else:
-        c.GpuLocalSpawner.args = QUIET_LAB
+        c.GpuLocalSpawner.args = [*QUIET_LAB, _terminals(os.environ)]
         c.GpuLocalSpawner.environment = {"JUPYTER_CONFIG_PATH": str(SESSION_CONFIG)}
         c.GpuLocalSpawner.homes_dir = str(paths.homes)
         c.GpuLocalSpawner.logs_dir = str(paths.logs / "sessions")
+
+
+def _terminals(env: Mapping[str, str]) -> str:
+    """No login shells: /etc/profile would take the session's own Python and `allot` off the PATH."""
+    return f"--ServerApp.terminado_settings=shell_command={shlex.quote(env.get('SHELL') or 'sh')}"
 
 
 def _origin(url: str) -> str:

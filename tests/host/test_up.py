@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import httpx
 from allotment_hub.host.layout import running_services
 from allotment_testing.installation import Installation
+from allotment_testing.terminal import type_in_terminal
 
 
 def mode(path: Path) -> int:
@@ -29,6 +31,10 @@ def test_ready_means_that_a_session_starts(running: Installation) -> None:
     assert status.status_code == 200
     [lease] = running.broker("leases?live=true").json()
     assert (lease["state"], lease["devices"][0]["profile"]) == ("active", "1g.10gb")
+    server, token = f"{running.connection.hub_url}/user/demo/first/", running.connection.admin_token
+    found = type_in_terminal(server, token, "command -v allot python")
+    for name in ("allot", "python"):
+        assert str(Path(sys.executable).with_name(name)) in found, "a login shell would lose them"
     assert running.hub("DELETE", "/users/demo/servers/first").status in (202, 204)
 
 

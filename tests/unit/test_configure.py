@@ -10,6 +10,7 @@ from allotment_hub.configure import BROKER_SCOPES, configure
 from allotment_hub.host.layout import lay_out
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import Runtime
+from jupyter_server.serverapp import ServerApp
 from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +44,19 @@ def test_services_and_sessions_outlive_the_hub(tmp_path: Path) -> None:
     assert not c.ConfigurableHTTPProxy.should_start
     assert (c.JupyterHub.cleanup_servers, c.JupyterHub.cleanup_proxy) == (False, False)
     assert "command" not in c.JupyterHub.services[0]
+
+
+@pytest.mark.parametrize(("shell", "asked"), [("/bin/bash", "/bin/bash"), (None, "sh")])
+def test_terminals_of_local_sessions_keep_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str | None, asked: str
+) -> None:
+    """Debian's /etc/profile, which login shells read, sets another PATH: `allot` and pip would be lost."""
+    monkeypatch.delenv("SHELL", raising=False)
+    if shell is not None:
+        monkeypatch.setenv("SHELL", shell)
+    server = ServerApp()
+    server.parse_command_line([*configured(tmp_path).GpuLocalSpawner.args])
+    assert server.terminado_settings == {"shell_command": asked}
 
 
 def test_the_broker_limits_not_the_hub(tmp_path: Path) -> None:
