@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +82,45 @@ def test_what_is_written_later_is_counted_where_it_lies(root: Path, disk: Path, 
     assert first[2] == second[2] == 10 * MIB
     assert project(root / "ann") != project(root / "ben")
     assert set(tool.limits.values()) == {10 * MIB}
+
+
+LEAVE = """
+import os, sys
+from allotment_spawner.disk.projects import put_project
+os.setgroups([]), os.setgid(100), os.setuid(1000)
+put_project(int(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def leave(folder: Path, number: int) -> None:
+    """As the folder's owner, in its own process; the way to it is closed to that account."""
+    descriptor = open_folder(folder)
+    try:
+        argv = [sys.executable, "-c", LEAVE, str(descriptor), str(number)]
+        subprocess.run(argv, check=True, pass_fds=[descriptor])
+    finally:
+        os.close(descriptor)
+
+
+def test_who_owns_a_file_can_leave_the_project_so_nothing_is_left_to_the_quota_alone(
+    root: Path, disk: Path, tmp_path: Path
+) -> None:
+    """The kernel lets an account without any rights do it: out of the limit, or into a neighbour's."""
+    quota = xfs(disk, tmp_path, XfsQuotaStandIn(disk))
+    for name in ("ann", "ben"):
+        quota.make(root / name)
+        os.chown(root / name, 1000, 100)
+        assert limited(quota, root / name, 10 * MIB)
+    numbers = [project(root / name) for name in ("ann", "ben")]
+    assert abs(numbers[0] - numbers[1]) > 1000, "whose number is guessed can be harmed"
+    for number in (0, numbers[1]):
+        leave(root / "ann", number)
+        assert project(root / "ann") == number
+        assert used(quota, root / "ann") == (None, None, None), "not the neighbour's"
+    assert quota.watch
+    assert "measured, too" in (quota.note or "")
+    assert limited(quota, root / "ann", 10 * MIB)
+    assert project(root / "ann") == numbers[0], "the next start brings it back"
 
 
 def test_a_home_that_was_there_before_is_counted_whole_and_no_link_followed(

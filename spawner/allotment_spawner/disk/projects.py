@@ -16,14 +16,14 @@ from pydantic import BaseModel, ConfigDict
 
 from allotment_spawner.disk.walk import walk
 
-__all__ = ["ProjectIds", "project_of", "put_project"]
+__all__ = ["LEAKS", "ProjectIds", "project_of", "put_project"]
 
 _GET, _SET = 0x801C581F, 0x401C5820
 """FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR of linux/fs.h."""
 _ATTRIBUTES = struct.Struct("5I8x")
 """struct fsxattr: xflags, extsize, nextents, projid, cowextsize."""
 _INHERIT = 0x200
-_FIRST, _SPAN = 0x2000_0000, 0x4000_0000
+_FIRST, _SPAN = 0x1000_0000, 0x6000_0000
 _ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -72,17 +72,24 @@ def _set(descriptor: int, project: int) -> None:
     fcntl.ioctl(descriptor, _SET, bytearray(_ATTRIBUTES.pack(flags, extent, extents, project, copied)))
 
 
-class _Content(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+LEAKS = (
+    "Whoever owns a file may take it out of its project, where containers share the host's user namespace; "
+    "so usage is measured, too."
+)
+"""The kernel asks for nothing more than the file's owner, without any capability (FS_IOC_FSSETXATTR)."""
 
-    next: int
+
+class _Content(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
     ids: dict[str, int] = {}
 
 
 class ProjectIds:
     """Which folder has which number; a file of its own, since two folders with one number share a limit.
 
-    The first number is drawn once, far from those that operators write into /etc/projid.
+    Numbers are drawn, far from those that operators write into /etc/projid: who owns a file may move it into
+    any project, and could fill a neighbour's limit if numbers followed each other.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,8 +102,8 @@ class ProjectIds:
             known = self._read()
             number = known.ids.get(str(folder))
             if number is None:
-                number = known.ids[str(folder)] = known.next
-                known.next += 1
+                number = self._drawn(known)
+                known.ids[str(folder)] = number
                 self._write(known)
             return number
 
@@ -106,7 +113,7 @@ class ProjectIds:
             return self._read().ids.get(str(folder))
 
     def forget(self, folder: Path) -> None:
-        """Its number is never given to another folder."""
+        """Its number is drawn for another folder as good as never."""
         with self._lock:
             known = self._read()
             if known.ids.pop(str(folder), None) is not None:
@@ -116,7 +123,14 @@ class ProjectIds:
         try:
             return _Content.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
-            return _Content(next=_FIRST + secrets.randbelow(_SPAN))
+            return _Content()
+
+    @staticmethod
+    def _drawn(known: _Content) -> int:
+        taken = set(known.ids.values())
+        while (number := _FIRST + secrets.randbelow(_SPAN)) in taken:
+            continue
+        return number
 
     def _write(self, known: _Content) -> None:
         scratch = self._path.with_suffix(".new")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from allotment_spawner.disk.mounts import Mount
-from allotment_spawner.disk.projects import ProjectIds, project_of, put_project
+from allotment_spawner.disk.projects import LEAKS, ProjectIds, project_of, put_project
 from allotment_spawner.disk.tools import Run, run_tool
 
 __all__ = ["XfsQuota"]
@@ -18,8 +18,8 @@ class XfsQuota:
     """Limits of folders on one XFS file system that is mounted with `prjquota`."""
 
     name = "xfs"
-    watch = False
-    note: str | None = None
+    watch = True
+    note: str | None = LEAKS
 
     def __init__(self, *, mount: Mount, ids: ProjectIds, run: Run = run_tool) -> None:
         self._mount = mount
@@ -46,8 +46,8 @@ class XfsQuota:
         return limit_bytes is not None
 
     def usage(self, folder: Path, descriptor: int) -> tuple[int | None, int | None, int | None]:
-        project = project_of(descriptor)
-        if project == 0:
+        project = self._ids.known(folder)
+        if project is None or project_of(descriptor) != project:
             return None, None, None
         used, limit = self._counted(self._ask(f"quota -p -N -n -v -b {project}"))
         files, _ = self._counted(self._ask(f"quota -p -N -n -v -i {project}"))

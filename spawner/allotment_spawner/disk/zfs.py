@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allotment_spawner.disk.base import ToolFailed
 from allotment_spawner.disk.mounts import Mount
-from allotment_spawner.disk.projects import ProjectIds
+from allotment_spawner.disk.projects import LEAKS, ProjectIds
 from allotment_spawner.disk.tools import Run, run_tool
 from allotment_spawner.disk.walk import names_in
 
@@ -20,8 +20,8 @@ class ZfsQuota:
     """Limits of folders on one ZFS dataset; its pool needs the feature project_quota (OpenZFS 0.8)."""
 
     name = "zfs"
-    watch = False
-    note: str | None = None
+    watch = True
+    note: str | None = LEAKS
 
     def __init__(self, *, mount: Mount, ids: ProjectIds, run: Run = run_tool) -> None:
         self._dataset = mount.source

@@ -51,12 +51,12 @@ class HomeFolders:
         return made.enforced and self._limit is not None
 
     async def usage(self, user: str) -> HomeUsage | None:
-        """As the file system's own quota counts it; None where it does not."""
+        """As the file system's own quota counts it; None where it does not, or where files may evade it."""
         try:
             found = await self._folders.folder_usage("homes", self._name_of(user))
         except Refusal:
             return None
-        if found is None or found.used_bytes is None or found.files is None:
+        if found is None or found.watch or found.used_bytes is None or found.files is None:
             return None
         return HomeUsage(used_bytes=found.used_bytes, files=found.files)
 
