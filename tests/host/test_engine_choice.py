@@ -85,7 +85,7 @@ def test_other_addresses_need_docker() -> None:
 def test_no_socket_is_one_sentence(tmp_path: Path) -> None:
     settings = DockerSettings(socket=f"unix://{tmp_path}/none.sock")
     host = DockerHost(settings=settings, installation="0badcafe", version="0.1.0", real_gpus=False)
-    with pytest.raises(DockerProblem, match="does not answer at unix://.*/none.sock; .*docker.socket"):
+    with pytest.raises(DockerProblem, match=r"does not answer at unix://.*/none.sock; .*docker.socket"):
         host.images(["minimal"])
 
 
