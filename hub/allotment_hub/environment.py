@@ -6,7 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Environment"]
+__all__ = ["ComputeCapability", "DriverVersion", "Environment"]
+
+DriverVersion = Annotated[str, Field(pattern=r"^[0-9]{1,5}(\.[0-9]{1,5}){0,3}$")]
+"""NVIDIA's, such as "525.60.13"."""
+ComputeCapability = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
+"""Such as "7.0"."""
 
 
 class Environment(BaseModel):
@@ -14,7 +19,7 @@ class Environment(BaseModel):
 
     `packages` are the names that people are shown; their versions are read from the built image.
     `base` is the environment that this one is built upon. `index` is an extra package index a variant.
-    `minimum_driver` ("525.60.13") and `minimum_compute_capability` ("7.0") are what the cuda variant needs.
+    `minimum_driver` and `minimum_compute_capability` are what the cuda variant needs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -23,6 +28,6 @@ class Environment(BaseModel):
     description: str = ""
     packages: tuple[str, ...] = ()
     base: str | None = None
-    minimum_driver: Annotated[str, Field(pattern=r"^[0-9]{1,5}(\.[0-9]{1,5}){0,3}$")] | None = None
-    minimum_compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
+    minimum_driver: DriverVersion | None = None
+    minimum_compute_capability: ComputeCapability | None = None
     index: dict[Literal["cpu", "cuda"], str] = {}

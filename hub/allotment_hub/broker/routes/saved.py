@@ -15,6 +15,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/saved", tags=["environments"], responses=PROBLEMS)
 Name = Annotated[str, Path(max_length=40, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="Its name")]
+"""Also the name of an image, whose rules are the narrowest."""
 
 
 @router.get("")

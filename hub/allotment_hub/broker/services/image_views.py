@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from allotment_spawner.wire import ONE_LINE, Word
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from allotment_hub.environment import ComputeCapability, DriverVersion
+
 __all__ = ["ImageView", "Register", "Requires", "Retire"]
 
 _MOST_BYTES = 2**60
@@ -37,8 +39,8 @@ class Requires(_View):
     """What an image needs of a machine; None is not known, and refuses nothing."""
 
     variant: Literal["cpu", "cuda"] | None = None
-    minimum_driver: Annotated[str, Field(pattern=r"^[0-9]{1,5}(\.[0-9]{1,5}){0,3}$")] | None = None
-    minimum_compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
+    minimum_driver: DriverVersion | None = None
+    minimum_compute_capability: ComputeCapability | None = None
 
 
 class Register(_View):

@@ -6,15 +6,12 @@ import re
 from datetime import datetime
 from typing import Annotated, Literal
 
-from allotment_spawner.wire import ONE_LINE
+from allotment_spawner.wire import ONE_LINE, Version, Word
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["Approve", "Package", "RefuseSaved", "Save", "SavedName", "SavedView", "normal"]
+__all__ = ["Approve", "Package", "RefuseSaved", "Save", "SavedView", "normal"]
 
 Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
-SavedName = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-"""Also the name of an image, whose rules are the narrowest."""
-
 ProjectName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
 ProjectVersion = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]*$")]
 # neither white space, which would begin an option of pip, nor ${…}, which pip replaces, nor a password
@@ -26,8 +23,6 @@ Link = Annotated[
     ),
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Word = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-Version = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 
 
 class _View(BaseModel):
