@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from allotment_hub.data.cache import Cache, key_of
 from allotment_hub.data.shelf import Kept, choose, over_bytes
 from allotment_hub.data.spec import Manifest
@@ -126,3 +128,40 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
     cache.drop("a-1")
     cache.empty_trash()
     assert (tmp_path / "precious/x").read_text() == "x"
+
+
+def test_what_others_left_in_the_cache_goes_and_keeps_nothing_from_use(tmp_path: Path) -> None:
+    """A file of the file manager, a link, and what cannot be removed: datasets come and go all the same."""
+    cache = Cache(tmp_path / "cache")
+    cache.open()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("stays")
+    (tmp_path / "cache/ready/.DS_Store").write_text("x")
+    (tmp_path / "cache/tmp/link").symlink_to(outside)
+    (tmp_path / "cache/trash/nowhere").symlink_to("nowhere")
+    (tmp_path / "cache/trash/old").mkdir()
+    cache.sweep(ready=[], work=[])
+    assert cache.empty_trash() == []
+    assert [list((tmp_path / "cache" / part).iterdir()) for part in ("ready", "tmp", "trash")] == [[], [], []]
+    assert (outside / "file").read_text() == "stays"
+
+
+def test_what_cannot_be_removed_is_told_and_the_rest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.open()
+    for name in ("a-stuck", "b"):
+        (tmp_path / "cache/trash" / name).mkdir()
+    remove = shutil.rmtree
+
+    def busy(folder: Path) -> None:
+        if folder.name == "a-stuck":
+            raise OSError(16, "Device or resource busy", str(folder))
+        remove(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    (error,) = cache.empty_trash()
+    assert error.errno == 16
+    assert [one.name for one in (tmp_path / "cache/trash").iterdir()] == ["a-stuck"]

@@ -73,15 +73,24 @@ class Cache:
         self._bin(self.work_folder(key))
 
     def _bin(self, folder: Path) -> None:
-        if folder.exists():
+        if folder.exists() or folder.is_symlink():
             folder.rename(self.root / "trash" / f"{folder.name}.{secrets.token_hex(4)}")
             _sync(folder.parent)
 
-    def empty_trash(self) -> None:
-        """Until a look finds nothing: more may come meanwhile."""
-        while folders := list((self.root / "trash").iterdir()):
-            for folder in folders:
-                shutil.rmtree(folder)
+    def empty_trash(self) -> list[OSError]:
+        """Until a look finds nothing: more may come meanwhile. What resists is left, told, and tried again
+        by the next call: it must not keep the rest from use."""
+        resists: dict[str, OSError] = {}
+        while found := [one for one in (self.root / "trash").iterdir() if one.name not in resists]:
+            for one in found:
+                try:
+                    if one.is_dir() and not one.is_symlink():
+                        shutil.rmtree(one)
+                    else:
+                        one.unlink()
+                except OSError as error:
+                    resists[one.name] = error
+        return list(resists.values())
 
     def sweep(self, *, ready: Collection[str], work: Collection[str]) -> None:
         """Bin what neither is to be kept nor being fetched: leftovers of a crash or an older version."""
