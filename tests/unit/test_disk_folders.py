@@ -69,6 +69,16 @@ def test_a_folder_that_a_crash_left_half_made_is_finished(scratch: Path, step: s
     assert (scratch / "abc").stat().st_uid == owner()[0]
 
 
+def test_an_empty_folder_that_an_operator_made_is_not_given_away(scratch: Path) -> None:
+    """A home's own disk is mounted there; while it is not, the place itself must not become the home."""
+    make(keeper(scratch), "other")
+    (scratch / "abc").mkdir()
+    (scratch / "abc").chmod(0o755)
+    make(keeper(scratch))
+    found = (scratch / "abc").stat()
+    assert (found.st_uid, found.st_mode & 0o7777) == (os.geteuid(), 0o755)
+
+
 @pytest.mark.parametrize("step", ["folder.unlimited", "folder.trashed"])
 def test_a_removal_that_a_crash_cut_short_is_finished(scratch: Path, step: str) -> None:
     make(keeper(scratch))

@@ -25,6 +25,8 @@ __all__ = ["FolderKeeper"]
 _log = logging.getLogger("allotment.disk")
 _MEASURE_S = 40.0
 _FIRST_UID = 1000
+_MADE = 0o700
+"""Of a folder that was just made, whatever its kind."""
 
 
 class _TooLong(Exception):
@@ -65,7 +67,7 @@ class FolderKeeper:
             created = self._make(base, top, parts, quota)
             self._on_step("folder.made")
             with _inside(top, parts) as folder:
-                unfinished = os.fstat(folder).st_uid == os.geteuid() and not names_in(folder)
+                unfinished = _unfinished(folder)
                 if privileged and (created or unfinished):
                     os.fchown(folder, uid, gid)
                     os.fchmod(folder, mode)
@@ -96,9 +98,9 @@ class FolderKeeper:
             return True
         inside, created = os.dup(top), False
         try:
-            for part in parts:
+            for depth, part in enumerate(parts, 1):
                 try:
-                    os.mkdir(part, 0o755, dir_fd=inside)
+                    os.mkdir(part, _MADE if depth == len(parts) else 0o755, dir_fd=inside)
                     created = True
                 except FileExistsError:
                     created = False
@@ -185,6 +187,14 @@ class FolderKeeper:
             ) from error
         finally:
             os.close(top)
+
+
+def _unfinished(folder: int) -> bool:
+    """Made by an agent that was killed before it gave it away. A folder that an operator made, to mount a
+    home there, is no home while that is not mounted."""
+    found = os.fstat(folder)
+    ours = found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == _MADE
+    return ours and not names_in(folder)
 
 
 @contextmanager
