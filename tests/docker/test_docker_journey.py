@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +63,11 @@ def test_the_container_has_its_limits_and_walls(
     assert list(container["NetworkSettings"]["Networks"]) == [network]
     assert container["Config"]["User"] == "1000:100"
     volume = home_volume_name(installation.runtime.installation, "demo")
-    assert [(one["Type"], one["Name"]) for one in container["Mounts"]] == [("volume", volume)]
+    mounts = {one["Destination"]: one for one in container["Mounts"]}
+    assert sorted(mounts) == ["/home/jovyan", "/scratch", "/tmp"]
+    assert (mounts["/home/jovyan"]["Type"], mounts["/home/jovyan"]["Name"]) == ("volume", volume)
+    scratch = mounts["/scratch"]["Source"]
+    assert (scratch, Path(scratch).name) == (mounts["/tmp"]["Source"], lease["id"])
     inside = containers.inside(lease["id"], "cat", "/proc/self/status")
     assert "NoNewPrivs:\t1" in inside
     assert "CapBnd:\t0000000000000000" in inside

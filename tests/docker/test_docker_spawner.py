@@ -38,7 +38,8 @@ def test_a_session_has_exactly_its_device_and_outlives_the_hub(
     assert container["Config"]["Image"].startswith("sha256:")
     assert container["HostConfig"]["CapDrop"] == ["ALL"]
     assert container["HostConfig"]["Memory"] == container["HostConfig"]["MemorySwap"] == 8 * 2**30
-    assert [mount["Type"] for mount in container["Mounts"]] == ["volume"]
+    places = sorted((mount["Type"], mount["Destination"]) for mount in container["Mounts"])
+    assert places == [("bind", "/scratch"), ("bind", "/tmp"), ("volume", "/home/jovyan")]
     assert container["HostConfig"]["PortBindings"] in (None, {})
 
     installation.restart("hub")
