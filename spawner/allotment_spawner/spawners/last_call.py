@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from pydantic import ValidationError
+
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.spawners.broker_client import BrokerClient
 from allotment_spawner.spawners.session import Session
@@ -24,7 +26,8 @@ async def last_call(session: Session, *, broker: BrokerClient) -> None:
     try:
         async with asyncio.timeout(_WAIT_S + _MARGIN_S):
             told = await broker.last_call(session.lease, wait_s=_WAIT_S)
-    except (Refusal, TimeoutError) as error:
+    except (Refusal, TimeoutError, ValidationError) as error:
+        # the last one: a broker of another version, in the middle of an update
         _log.info("no last call for lease %s: %s", session.lease, type(error).__name__)
         return
     if told.listeners:
