@@ -47,10 +47,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def serve(home: Path, session: Mapping[str, str]) -> Iterator[str]:
     port = free_port()
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ALLOTMENT_", "JUPYTER"))}
-    told = {"ALLOTMENT_FLAVOR_TITLE": "10 GB GPU", "JUPYTERHUB_API_TOKEN": "t"} if session else {}
+    told = {"ALLOTMENT_FLAVOR_TITLE": "10 GB GPU", "ALLOTMENT_DEVICES": "MIG-1", "JUPYTERHUB_API_TOKEN": "t"}
     argv = [sys.executable, "-m", "jupyter_server", f"--port={port}", "--ip=127.0.0.1", "--allow-root"]
     argv += [f"--IdentityProvider.token={TOKEN}", "--no-browser", f"--ServerApp.root_dir={home}"]
-    env = {**kept, **session, **told, "HOME": str(home)}
+    env = {**kept, **session, **(told if session else {}), "HOME": str(home)}
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(argv, env=env, cwd=home, stdout=log, stderr=log)
         try:

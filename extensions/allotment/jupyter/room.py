@@ -25,6 +25,8 @@ class Room:
         self._used: int | None = None
         self._counted_at: float | None = None
         self._counting: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._closed = False
 
     def look(self) -> dict[str, int | None]:
         """{used_bytes, free_bytes}; None is unknown. `free_bytes` is the file system's, for this account."""
@@ -35,9 +37,17 @@ class Room:
         return {"used_bytes": self._used, "free_bytes": self._free()}
 
     async def close(self) -> None:
+        """Ends the counting. Never by a cancellation: one that comes while a process is being made is waited
+        for without end, and the server could not stop."""
+        self._closed = True
+        self._kill()
         if self._counting is not None:
-            self._counting.cancel()
             await asyncio.gather(self._counting, return_exceptions=True)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
 
     def _free(self) -> int | None:
         try:
@@ -56,6 +66,9 @@ class Room:
         process = await asyncio.create_subprocess_exec(
             *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
+        self._process = process
+        if self._closed:
+            self._kill()
         try:
             async with asyncio.timeout(_LIMIT_S):
                 out, _ = await process.communicate()
@@ -64,8 +77,7 @@ class Room:
             self._used = None
             return
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+            self._kill()
             self._counted_at = self._monotonic()
         first = out.split(b"\t", 1)[0]
         self._used = int(first) if first.isdigit() else None

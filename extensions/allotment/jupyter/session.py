@@ -68,7 +68,8 @@ class SessionView:
             "since": told.get("active_at"),
             "price_per_hour": told.get("price_per_hour"),
             "currency": me.get("currency"),
-            "simulated": me.get("simulated"),
+            # a session without a GPU runs on real cores, whatever this machine's GPUs are
+            "simulated": me.get("simulated") if env.get("ALLOTMENT_DEVICES") else False,
             "user": told.get("user"),
             "server": told.get("server"),
             "dashboard": dashboard_url(env),

@@ -7,7 +7,8 @@ const STYLE = `
   white-space: nowrap; }
 .allot-status:hover, .allot-status:focus-visible { background: var(--jp-layout-color3);
   text-decoration: underline; }
-.allot-status[data-ends] { color: var(--jp-ui-inverse-font-color1, #fff);
+.allot-status[data-ends], .allot-status[data-ends]:hover, .allot-status[data-ends]:focus-visible {
+  color: var(--jp-ui-inverse-font-color1, #fff);
   background: var(--jp-error-color0, #b71c1c); }
 `;
 
