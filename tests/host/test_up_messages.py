@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,21 @@ def test_every_command_names_data_that_lie_elsewhere(
     assert len(found) == 6
     named = [f"--data-dir {tmp_path / 'data'}" in one for one in found]
     assert named == [not usual] * 6
+
+
+def test_a_terminal_that_is_closed_meanwhile_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The services run by then: an error here would leave them behind, although the signal says to stop."""
+    ours, theirs = os.openpty()
+    os.close(ours)
+    with os.fdopen(theirs, "w", buffering=1) as terminal:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", terminal)
+            with pytest.raises(OSError, match="Input/output error"):
+                print("shown", flush=True)
+            finished(THERE, plan(), Paths(tmp_path), first=True, detach=False)
+        # what it holds back can never be written
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, terminal.fileno())
+        os.close(null)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 
 from allotment_hub.host.checkout import CHECKOUT
@@ -78,8 +77,9 @@ def finished(connection: Connection, plan: Plan, paths: Paths, *, first: bool, d
             f"                      {down} && {up} --engine docker",
         ]
     lines += ["", f"  Stop                {'' if detach else 'Ctrl-C, or '}{down}", ""]
-    print("\n".join(lines), flush=True)
-    sys.stdout.flush()
+    # a terminal that is closed in the middle of it sends its signal too, and only that ends the stay
+    with suppress(OSError):
+        print("\n".join(lines), flush=True)
 
 
 def _accounts(connection: Connection, paths: Paths, *, first: bool) -> list[str]:
