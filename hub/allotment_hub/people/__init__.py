@@ -1,1 +1,1 @@
-"""People and what is theirs: for now, what becomes of it when they leave."""
+"""People and what is theirs: what becomes of it when they leave."""
