@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from allotment_hub.broker.factory import Broker
 from allotment_hub.site import DiskSettings, HomeSettings, Policies, ScratchSettings, Site
 from allotment_spawner.core.errors import DiskFull
 from allotment_spawner.core.lease import EndReason, LeaseState
@@ -58,6 +59,10 @@ def names(scratch: Path) -> list[str]:
     return sorted(path.name for path in scratch.iterdir() if not path.name.startswith("."))
 
 
+async def place_of(broker: Broker, spawner: ProtocolSpawner) -> int | None:
+    return (await broker.leases.get(spawner.lease)).lease.place
+
+
 async def test_the_first_answer_has_the_folder(world: BrokerWorld, scratch: Path) -> None:
     async with world.broker() as broker:
         spawner = session(world)
@@ -94,6 +99,32 @@ async def test_who_gives_the_place_up_leaves_nothing(world: BrokerWorld, scratch
         await broker.leases.release(lease_id=late.lease, reason=EndReason.CANCELLED, attempt=late.attempt)
         await broker.jobs.idle()
         assert late.lease not in names(scratch)
+
+
+async def test_a_folder_that_takes_a_moment_costs_nobody_the_turn(
+    world: BrokerWorld, folders: AgentFolders
+) -> None:
+    world.settle_s = 0.05
+    async with world.broker() as broker:
+        for number in range(6):
+            await session(world, f"p{number}", "gpu-10gb").run(broker)
+        gate = folders.next_is_slow = asyncio.Event()
+        ann, ben = session(world, "ann", "gpu-10gb"), session(world, "ben", "gpu-10gb")
+        waits = []
+        try:
+            for one in (ann, ben):
+                await one.request(broker)
+                waits.append(asyncio.ensure_future(one.wait(broker)))
+            # not rounds of the world: they wait until no job is left
+            await broker.reconciler.once()
+            await broker.scheduler.kick()
+            places = [await place_of(broker, one) for one in (ann, ben)]
+        finally:
+            gate.set()
+        assert places == [1, 2], "the last slice waits for ann"
+        assert (await waits[0]).type == "granted"
+        waits[1].cancel()
+        await asyncio.gather(waits[1], return_exceptions=True)
 
 
 async def test_leftovers_of_a_killed_broker_are_wiped_and_the_living_kept(

@@ -196,6 +196,7 @@ class Parts:
             granting=self.granting,
             cutting=self.cutting,
             waiters=self.waiters,
+            being_made=self.room_parts.being_made,
             jobs=self.jobs,
             clock=self.clock,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,11 +37,18 @@ class AgentFolders:
         self._verbs = Folders(keeper=keeper)
         self.silent = False
         self.removed: list[str] = []
+        self.slow: dict[str, asyncio.Event] = {}
+        """Folder -> what its making waits for."""
+        self.next_is_slow: asyncio.Event | None = None
 
     async def make_folder(
         self, root: RootName, name: str, *, uid: int, gid: int, mode: int, limit_bytes: int | None
     ) -> Folder:
         self._check()
+        if self.next_is_slow is not None:
+            self.slow[name], self.next_is_slow = self.next_is_slow, None
+        if name in self.slow:
+            await self.slow[name].wait()
         return await self._verbs.make_folder(root, name, uid=uid, gid=gid, mode=mode, limit_bytes=limit_bytes)
 
     async def remove_folder(self, root: RootName, name: str) -> None:

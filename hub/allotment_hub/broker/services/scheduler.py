@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from allotment_spawner.core.request import Request
@@ -42,9 +42,11 @@ class Scheduler:
         granting: Granting,
         cutting: Cutting,
         waiters: Waiters,
+        being_made: Callable[[Lease], bool],
         jobs: Jobs,
         clock: Callable[[], datetime],
     ) -> None:
+        """`being_made`: what a lease lacks is there in a moment."""
         self._site = site
         self._catalog = catalog
         self._book = book
@@ -53,6 +55,7 @@ class Scheduler:
         self._granting = granting
         self._cutting = cutting
         self._waiters = waiters
+        self._being_made = being_made
         self._jobs = jobs
         self._clock = clock
         self._passes = 0
@@ -97,20 +100,23 @@ class Scheduler:
         for lease in queue if devices else ():
             if lease.reserved:
                 self._serve(lease)
-        waiting = [
-            lease
-            for lease in queue
-            if (devices or self.request_for(lease) is None) and self._granting.ready(lease)
-        ]
+        waiting = [lease for lease in queue if devices or self.request_for(lease) is None]
+        ready = {lease.id for lease in waiting if self._granting.ready(lease)}
+        # a folder that takes a moment costs nobody the turn; data that take hours hold nobody up
+        soon = {lease.id for lease in waiting if lease.id not in ready and self._being_made(lease)}
         for step in plan(
-            waiting,
+            [lease for lease in waiting if lease.id in ready | soon],
             self._situation.machine().snapshot,
             self._situation.demand,
             request_for=self.request_for,
-            connected=self._waiters.is_connected,
-            may_return=self._waiters.may_return,
+            connected=lambda one: one in ready and self._waiters.is_connected(one),
+            may_return=lambda one: self._keeps_turn(one, soon),
         ):
             await self._take(step)
+
+    def _keeps_turn(self, lease_id: str, soon: Collection[str]) -> bool:
+        waits_for_a_moment = lease_id in soon and self._waiters.is_connected(lease_id)
+        return waits_for_a_moment or self._waiters.may_return(lease_id)
 
     async def _take(self, step: Step) -> None:
         if step.placement is None:

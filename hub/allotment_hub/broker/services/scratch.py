@@ -96,7 +96,9 @@ class Scratch:
         return False
 
     def being_made(self, lease: Lease) -> bool:
-        return lease.id in self._making
+        """Also between two tries, while an agent that does not answer is waited for."""
+        tried = lease.id in self._failing and lease.id not in self._without
+        return lease.id in self._making or tried
 
     def problem(self, lease: Lease) -> Refusal | None:
         return None
@@ -133,6 +135,7 @@ class Scratch:
                 return False
         else:
             self._made[lease.id] = folder
+            self._failing.pop(lease.id, None)
         return True
 
     def _gives_up(self, lease: Lease, refusal: Refusal) -> bool:
