@@ -13,11 +13,11 @@ import pytest
 from allotment_hub.host.purge import purge_folders
 from allotment_hub.host.purge_scratch import purge_scratch
 from allotment_hub.paths import Paths
-from allotment_hub.runtime import Runtime
 from allotment_hub.site import ScratchSettings, Site
 from allotment_spawner.disk.btrfs import BtrfsQuota
 from allotment_spawner.disk.keeper import FolderKeeper
 from allotment_spawner.disk.tools import run_tool
+from allotment_testing.decided import runtime_of
 from allotment_testing.loop_disk import loop_disk, simple_quotas
 
 MIB = 2**20
@@ -162,20 +162,3 @@ def test_a_purge_removes_full_folders_too(disk: Path, tmp_path: Path) -> None:
     assert keeper.names("scratch") == []
     purge_folders(site, runtime, paths)
     assert not root.exists()
-
-
-def runtime_of(installation: str) -> Runtime:
-    return Runtime(
-        installation=installation,
-        engine="docker",
-        gpus="none",
-        public_url="http://x",
-        hub_api_url="http://x/hub/api",
-        broker_host="127.0.0.1",
-        broker_port=2,
-        broker_url_for_workloads="http://x/services/allotment/",
-        hub_api_url_for_workloads="http://x/hub/api",
-        proxy_api_url="http://x",
-        agent_socket="/nonexistent",
-        environments={},
-    )

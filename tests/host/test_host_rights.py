@@ -15,13 +15,13 @@ from allotment_hub.host.files import private_folder, write_private
 from allotment_hub.host.layout import lay_out
 from allotment_hub.host.options import default_data_dir, parse_up
 from allotment_hub.host.ownership import make_parents, settle
-from allotment_hub.host.settings import HostSettings
 from allotment_hub.host.specs import ServiceSpec, account_env, needs_root, service_specs
 from allotment_hub.host.unix_account import UnixAccount, find_account, socket_group, wanted_account
 from allotment_hub.paths import Paths
-from allotment_hub.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
+from allotment_testing.decided import host_settings_of, runtime_of
+
 NOBODY = find_account("nobody")
 BEHIND_SUDO = {"SUDO_UID": str(NOBODY.uid), "SUDO_USER": "nobody"}
 
@@ -81,35 +81,8 @@ def test_a_port_that_needs_root_keeps_only_the_proxy_root(tmp_path: Path) -> Non
 
 
 def made_specs(paths: Paths, port: int) -> list[ServiceSpec]:
-    settings = HostSettings(
-        bind="127.0.0.1",
-        port=port,
-        inner_host="127.0.0.1",
-        hub_port=1,
-        broker_port=2,
-        proxy_api_port=3,
-        tls_cert=None,
-        tls_key=None,
-        node="node",
-        proxy_script="proxy",
-        code="1",
-        user="nobody",
-        docker_group=77,
-    )
-    runtime = Runtime(
-        installation="00000000",
-        engine="docker",
-        gpus="none",
-        public_url="http://x",
-        hub_api_url="http://x/hub/api",
-        broker_host="127.0.0.1",
-        broker_port=2,
-        broker_url_for_workloads="http://x/services/allotment/",
-        hub_api_url_for_workloads="http://x/hub/api",
-        proxy_api_url="http://x",
-        agent_socket=str(paths.agent_socket),
-        environments={},
-    )
+    settings = host_settings_of(port=port, user="nobody", docker_group=77)
+    runtime = runtime_of(agent_socket=str(paths.agent_socket))
     return service_specs(paths=paths, settings=settings, runtime=runtime, secrets={"proxy": "s"}, env={})
 
 

@@ -10,42 +10,15 @@ import pytest
 from allotment_hub.host.connection import Connection
 from allotment_hub.host.messages import finished
 from allotment_hub.host.prepare import Plan
-from allotment_hub.host.settings import HostSettings
 from allotment_hub.paths import Paths
-from allotment_hub.runtime import Runtime
+from allotment_testing.decided import host_settings_of, runtime_of
 
 THERE = Connection("http://h", "http://h/services/allotment/", "admin", "p", "demo", "q", "t")
 
 
 def plan() -> Plan:
-    settings = HostSettings(
-        bind="127.0.0.1",
-        port=8000,
-        inner_host="127.0.0.1",
-        hub_port=1,
-        broker_port=2,
-        proxy_api_port=3,
-        tls_cert=None,
-        tls_key=None,
-        node="node",
-        proxy_script="proxy",
-        code="",
-    )
-    runtime = Runtime(
-        installation="0badcafe",
-        engine="local",
-        gpus="sim:1xA100-80GB:mig",
-        public_url="http://h",
-        hub_api_url="http://h/hub/api",
-        broker_host="127.0.0.1",
-        broker_port=2,
-        broker_url_for_workloads="http://h/services/allotment/",
-        hub_api_url_for_workloads="http://h/hub/api",
-        proxy_api_url="http://127.0.0.1:3",
-        agent_socket="agent.sock",
-        environments={},
-    )
-    return Plan(settings=settings, runtime=runtime, notes=())
+    runtime = runtime_of(engine="local", gpus="sim:1xA100-80GB:mig")
+    return Plan(settings=host_settings_of(), runtime=runtime, notes=())
 
 
 def commands(data: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:

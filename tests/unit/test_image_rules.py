@@ -19,6 +19,7 @@ from allotment_hub.images.registering import registration
 from allotment_hub.runtime import EnvironmentImage, Runtime
 from allotment_spawner.core.request import Candidate, Request, Want
 from allotment_spawner.launch.names import is_kept_tag, kept_tag
+from allotment_testing.decided import runtime_of
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 
@@ -44,11 +45,7 @@ def runtime(seeds: dict[str, str], here: tuple[str, ...] | None = None) -> Runti
         )
         for name, one in seeds.items()
     }  # fmt: skip
-    return Runtime(
-        installation="0123abcd", engine="docker", gpus="none", public_url="", hub_api_url="", broker_host="",
-        broker_port=1, broker_url_for_workloads="", hub_api_url_for_workloads="", proxy_api_url="",
-        agent_socket="", environments=environments, images_here=here,
-    )  # fmt: skip
+    return runtime_of(environments=environments, images_here=here)
 
 
 # -- what is offered ---------------------------------------------------------------------------

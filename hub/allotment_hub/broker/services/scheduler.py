@@ -119,6 +119,9 @@ class Scheduler:
         return waits_for_a_moment or self._waiters.may_return(lease_id)
 
     async def _take(self, step: Step) -> None:
+        if not self._granting.ready(step.lease):
+            # its data were replaced while the steps before it were written down
+            return
         if step.placement is None:
             await self._granting.without_device(step.lease.id)
             return
