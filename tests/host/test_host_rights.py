@@ -18,9 +18,9 @@ from allotment_hub.host.ownership import make_parents, settle
 from allotment_hub.host.specs import ServiceSpec, account_env, needs_root, service_specs
 from allotment_hub.host.unix_account import UnixAccount, find_account, socket_group, wanted_account
 from allotment_hub.paths import Paths
+from allotment_testing.decided import host_settings_of, runtime_of
 
 ROOT = Path(__file__).resolve().parents[2]
-from allotment_testing.decided import host_settings_of, runtime_of
 
 NOBODY = find_account("nobody")
 BEHIND_SUDO = {"SUDO_UID": str(NOBODY.uid), "SUDO_USER": "nobody"}
