@@ -93,4 +93,4 @@ def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, object]) -> No
 
 def since(moment: datetime | None) -> str:
     """A time as a person on this machine reads it; a dash when there is none."""
-    return moment.astimezone().strftime("%d %b %H:%M") if moment else "-"
+    return moment.astimezone().strftime("%d %b %H:%M %Z") if moment else "-"

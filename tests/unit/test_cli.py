@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import typer
 from allotment.cli import build_app
-from allotment.console import screen
+from allotment.console import screen, since
 from allotment_testing.canned_broker import OPERATOR, PERSON, serve_canned_broker
 from rich.table import Table
 from typer.testing import CliRunner, Result
@@ -201,3 +203,14 @@ def test_no_name_commands_a_terminal(capsys: pytest.CaptureFixture[str]) -> None
     assert (
         "a\N{REPLACEMENT CHARACTER}31mb\N{REPLACEMENT CHARACTER}]0;x\N{REPLACEMENT CHARACTER}[red]c" in shown
     )
+
+
+def test_a_time_is_local_and_names_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert since(datetime(2026, 7, 1, 22, 30, tzinfo=UTC)) == "02 Jul 00:30 CEST"
+        assert since(None) == "-"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

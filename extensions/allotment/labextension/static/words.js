@@ -4,9 +4,13 @@ export function count(number, word) {
   return number === 1 ? `1 ${word}` : `${number} ${word}s`;
 }
 
-// A time of today as a time, of another day with its date.
+// A time of today as a time with its zone, of another day with its date too.
 export function clock(moment) {
-  const time = moment.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  const time = moment.toLocaleTimeString([], {
+    hour: '2-digit',
+    minute: '2-digit',
+    timeZoneName: 'short',
+  });
   const today = moment.toDateString() === new Date().toDateString();
   return today ? time : `${moment.toLocaleDateString([], { day: 'numeric', month: 'short' })} ${time}`;
 }

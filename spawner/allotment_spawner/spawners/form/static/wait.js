@@ -9,7 +9,8 @@
 
   function moment(text) {
     const when = new Date(text);
-    return Number.isNaN(when.getTime()) ? "unknown" : when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    if (Number.isNaN(when.getTime())) return "unknown";
+    return when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   }
 
   function log(message) {
