@@ -66,6 +66,9 @@ class Lease(_Reply):
     price_per_hour: Decimal
     version: str | None = None
     datasets: tuple[str, ...] = ()
+    charged_to: str | None = None
+    cost: Decimal | None = None
+    currency: str | None = None
 
 
 class Flavor(_Reply):
@@ -81,6 +84,7 @@ class Flavor(_Reply):
     available: bool
     reason: str | None = None
     expected_wait_s: float | None = None
+    quote: dict[str, Any] | None = None
 
 
 class Version(_Reply):

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from allotment_hub.prices import Price, PriceParts, Prices
+
 __all__ = ["Catalog", "EnvironmentRule", "Flavor", "GpuWant"]
 
 Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Price = Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)]
 
 
 class _Section(BaseModel):
@@ -38,9 +39,15 @@ class Flavor(_Section):
     memory_gib: Annotated[float, Field(gt=0, le=65536)]
     shm_gib: Annotated[float, Field(gt=0, le=4096)] = 1.0
     pids: Annotated[int, Field(ge=64, le=1_000_000)] = 4096
-    price_per_hour: Price
+    price_per_hour: Price | PriceParts
     groups: Literal["everyone"] | tuple[str, ...] = "everyone"
     environments: Literal["all"] | tuple[Word, ...] = "all"
+
+    @property
+    def rate(self) -> Decimal:
+        """Per hour, before schedules and factors."""
+        price = self.price_per_hour
+        return price.total if isinstance(price, PriceParts) else price
 
 
 class EnvironmentRule(_Section):
@@ -54,3 +61,4 @@ class Catalog(_Section):
 
     flavors: dict[Word, Flavor]
     environments: dict[Word, EnvironmentRule]
+    prices: Prices = Prices()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from allotment_hub.catalog import Catalog
+from allotment_hub.config_money import check_currency, check_limits, check_prices
 from allotment_hub.environment import Environment
 from allotment_hub.site import Site
 from allotment_hub.yaml_lines import ConfigError, Document, KeyPath, read_document
@@ -158,6 +159,8 @@ def _check_site(document: Document, site: Site) -> None:
         _check_public_url(document, site.public_url)
     _check_mounts(document, site)
     _check_folders(document, site)
+    check_currency(document, site)
+    check_limits(document, site)
 
 
 def _check_mounts(document: Document, site: Site) -> None:
@@ -240,6 +243,11 @@ def _check_catalog(document: Document, catalog: Catalog) -> None:
         if flavor.environments != "all":
             key: KeyPath = ("flavors", name, "environments")
             _check_names(document, key, flavor.environments, catalog.environments, "environment")
+    for index, schedule in enumerate(catalog.prices.schedules):
+        if schedule.flavors != "all":
+            key = ("prices", "schedules", index, "flavors")
+            _check_names(document, key, schedule.flavors, catalog.flavors, "flavor")
+    check_prices(document, catalog)
 
 
 def _check_together(document: Document, site: Site, catalog: Catalog) -> None:
@@ -247,6 +255,10 @@ def _check_together(document: Document, site: Site, catalog: Catalog) -> None:
         if pool.flavors != "all":
             key: KeyPath = ("pools", index, "flavors")
             _check_names(document, key, pool.flavors, catalog.flavors, "flavor of the catalogue")
+    for index, limit in enumerate(site.limits):
+        if limit.flavors != "all":
+            key = ("limits", index, "flavors")
+            _check_names(document, key, limit.flavors, catalog.flavors, "flavor of the catalogue")
 
 
 def _check_names(

@@ -10,12 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "BrokerSettings",
+    "BudgetPolicies",
     "DatasetSettings",
     "DiskSettings",
     "DockerSettings",
     "HomeSettings",
     "Layout",
+    "Limit",
     "LocalSettings",
+    "MetricSettings",
     "Mount",
     "Policies",
     "Pool",
@@ -157,6 +160,44 @@ class DiskSettings(_Section):
     """Free space below which nothing new is started or fetched."""
 
 
+class Limit(_Section):
+    """What a person of these groups may have at a time of these flavors; each key alone is a limit.
+
+    Of several limits for one flavor the person keeps all; "everyone" holds for everybody, too.
+    """
+
+    groups: Literal["everyone"] | Annotated[tuple[str, ...], Field(min_length=1)] = "everyone"
+    flavors: Literal["all"] | Annotated[tuple[Name, ...], Field(min_length=1)] = "all"
+    sessions: Annotated[int, Field(ge=0, le=1000)] | None = None
+    devices: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """GPUs and slices together."""
+    hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    """How long one session may run at a time."""
+
+
+class BudgetPolicies(_Section):
+    warn_at_percent: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(max_length=5)] = (
+        80,
+        95,
+    )
+    """Of a budget used: the person's running sessions are told."""
+    grace_minutes: Annotated[int, Field(ge=1, le=1440)] = 10
+    """From the announcement to the stop when a hard budget is used up."""
+
+
+class MetricSettings(_Section):
+    """How hard devices and sessions work; the samples lie in a file of their own."""
+
+    every_s: Annotated[float, Field(ge=1, le=300)] = 5.0
+    keep_raw_h: Annotated[float, Field(ge=0.1, le=168)] = 1.0
+    keep_minutes_days: Annotated[float, Field(ge=1, le=3660)] = 30.0
+    keep_hours_days: Annotated[float, Field(ge=1, le=36600)] = 730.0
+    dcgm_url: Annotated[str, Field(pattern=r"^https?://[^/@?#\s]+(/[^@?#\s]*)?$", max_length=300)] | None = (
+        None
+    )
+    """A DCGM exporter's metrics page, for what NVML cannot tell of MIG slices before Hopper."""
+
+
 class LocalSettings(_Section):
     trust_users: bool = False
     open_accounts: tuple[str, ...] = ("admin", "demo")
@@ -185,6 +226,9 @@ class Site(_Section):
     mounts: tuple[Mount, ...] = ()
     datasets: DatasetSettings = DatasetSettings()
     scratch: ScratchSettings = ScratchSettings()
+    limits: tuple[Limit, ...] = ()
+    budgets: BudgetPolicies = BudgetPolicies()
+    metrics: MetricSettings = MetricSettings()
     disk: DiskSettings = DiskSettings()
     local: LocalSettings = LocalSettings()
     sign_in: SignIn = SignIn()

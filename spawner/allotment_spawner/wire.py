@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from allotment_spawner.core.lease import EndReason, LeaseState
+from allotment_spawner.money_wire import Money, QuoteView
 
 __all__ = [
     "ONE_LINE",
@@ -38,7 +38,6 @@ __all__ = [
     "Work",
 ]
 
-Money = Annotated[Decimal, PlainSerializer(lambda value: format(value, "f"), return_type=str)]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 
 
@@ -69,6 +68,8 @@ class LeaseRequest(_Frozen):
     """An image of the environment by its digest; None is the one that is offered now."""
     datasets: Annotated[tuple[Word, ...], Field(max_length=50)] = ()
     """Data that must be on this machine before the session starts."""
+    charge_to: Annotated[Name, Field(min_length=1)] | None = None
+    """A group of the person that has a budget; None: the only one, or the first that can pay."""
 
 
 class DeviceView(_Frozen):
@@ -113,6 +114,10 @@ class LeaseView(_Frozen):
     price_per_hour: Money
     version: str | None = None
     datasets: tuple[str, ...] = ()
+    charged_to: str | None = None
+    cost: Money | None = None
+    """So far, refunds taken off; None before it is granted."""
+    currency: str | None = None
 
 
 class MountSpec(_Frozen):
@@ -222,6 +227,7 @@ class FlavorView(_Frozen):
     available: bool
     reason: str | None
     expected_wait_s: float | None
+    quote: QuoteView | None = None
 
 
 class StartsView(_Frozen):

@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from allotment.cli import build_app
 from allotment_hub.catalog import Catalog, Flavor, GpuWant
+from allotment_hub.prices import Prices
 from allotment_hub.site import (
     BrokerSettings,
+    BudgetPolicies,
     DatasetSettings,
     DiskSettings,
     DockerSettings,
     HomeSettings,
+    Limit,
     LocalSettings,
+    MetricSettings,
     Mount,
     Policies,
     Pool,
@@ -57,9 +61,13 @@ def test_the_other_commands_are_there(command: str, readme: str) -> None:
         LocalSettings,
         SignIn,
         BrokerSettings,
+        Limit,
+        BudgetPolicies,
+        MetricSettings,
         Catalog,
         Flavor,
         GpuWant,
+        Prices,
     ],
 )
 def test_every_configuration_key_is_there(section: type[BaseModel], readme: str) -> None:

@@ -12,6 +12,7 @@ from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
+from allotment_hub.broker import fronts
 from allotment_hub.broker.disk_parts import Room
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
@@ -119,7 +120,7 @@ def build_broker(
         gauge=gauge,
         room=room,
     )
-    parts.store.listen(parts.listener())
+    parts.store.listen(fronts.listener(parts))
     parts.store.listen(parts.data.listen)
     parts.store.listen(parts.room_parts.listen)
     return _broker(parts, settle_s)
@@ -127,9 +128,9 @@ def build_broker(
 
 def _broker(parts: Parts, settle_s: float) -> Broker:
     return Broker(
-        leases=parts.leases(settle_s),
-        fleet=parts.fleet(),
-        explainer=parts.explainer(),
+        leases=fronts.leases(parts, settle_s),
+        fleet=fronts.fleet(parts),
+        explainer=fronts.explainer(parts),
         images=parts.images,
         mounts=parts.data.mounts,
         datasets=parts.data.datasets,
@@ -140,7 +141,7 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
         changes=parts.changes,
-        reconciler=parts.reconciler(),
+        reconciler=fronts.reconciler(parts),
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,

@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
-from allotment_spawner.core.errors import Refusal
 from allotment_spawner.engines.base import Engine
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
@@ -17,29 +15,20 @@ from allotment_spawner.gpu.client import Agent
 from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.home_parts import HomeParts
-from allotment_hub.broker.listener import Listener
-from allotment_hub.broker.problems import problem_of
-from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Bell, Changes, Signals
 from allotment_hub.broker.services.cutting import Cutting
-from allotment_hub.broker.services.environment_views import EnvironmentViews
 from allotment_hub.broker.services.environments import Environments
-from allotment_hub.broker.services.explain import Explainer
 from allotment_hub.broker.services.extras import Extras
-from allotment_hub.broker.services.fleet import Fleet
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
-from allotment_hub.broker.services.hub_watch import HubWatch
 from allotment_hub.broker.services.image_book import ImageBook
 from allotment_hub.broker.services.image_part import ImagePart
 from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
-from allotment_hub.broker.services.lease_views import LeaseViews
-from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
@@ -310,89 +299,3 @@ class Parts:
     def _kick(self) -> asyncio.Future[None]:
         """For the scheduler's own parts, which are made before it."""
         return self.scheduler.kick()
-
-    def listener(self) -> Listener:
-        return Listener(self.book, self.signals, self.changes, self.bell, self.scheduler)
-
-    def leases(self, settle_s: float) -> Leases:
-        return Leases(
-            policies=self.site.policies,
-            catalog=self.catalog,
-            store=self.store,
-            book=self.book,
-            admission=self.admission,
-            environments=self.environments,
-            extras=self.extras,
-            scheduler=self.scheduler,
-            waiters=self.waiters,
-            signals=self.signals,
-            views=LeaseViews(
-                book=self.book,
-                history=self.history,
-                clock=self.clock,
-                waits_for=self.room_parts.waits_for(self.data.dataset_part.waits_for),
-            ),
-            problem=_problem,
-            clock=self.clock,
-            settle_s=settle_s,
-            being_made=self.room_parts.being_made,
-        )
-
-    def fleet(self) -> Fleet:
-        return Fleet(
-            site=self.site,
-            catalog=self.catalog,
-            environments=EnvironmentViews(
-                catalog=self.catalog,
-                environments=self.environments,
-                images=self.image_book,
-                admission=self.admission,
-            ),
-            admission=self.admission,
-            situation=self.situation,
-            observations=self.seen,
-            history=self.history,
-            upkeep=self.upkeep,
-            no_room=self.room_parts.disk.reason,
-        )
-
-    def explainer(self) -> Explainer:
-        return Explainer(
-            catalog=self.catalog,
-            store=self.store,
-            book=self.book,
-            admission=self.admission,
-            situation=self.situation,
-            observations=self.seen,
-            scheduler=self.scheduler,
-            waiters=self.waiters,
-            history=self.history,
-            clock=self.clock,
-            waits_for=self.data.dataset_part.waits_for,
-            no_room=self.room_parts.disk.reason,
-        )
-
-    def reconciler(self) -> Reconciler:
-        return Reconciler(
-            policies=self.site.policies,
-            store=self.store,
-            book=self.book,
-            observations=self.seen,
-            outages=self.outages,
-            hub_watch=HubWatch(hub=self.hub, clock=self.clock),
-            waiters=self.waiters,
-            granting=self.granting,
-            scheduler=self.scheduler,
-            stopping=self.stopping,
-            upkeep=self.upkeep,
-            announced=self.announced,
-            history=self.history,
-            changes=self.changes,
-            bell=self.bell,
-            problem=_problem,
-            clock=self.clock,
-        )
-
-
-def _problem(refusal: Refusal) -> dict[str, Any]:
-    return problem_of(refusal).model_dump(mode="json")

@@ -78,6 +78,7 @@ class _Unexpected(Refusal):
 
 STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.SignInNeeded: 401,
+    errors.BudgetExhausted: 402,
     errors.NotAllowed: 403,
     errors.FlavorNotAllowed: 403,
     errors.EnvironmentNotAllowed: 403,
@@ -85,6 +86,8 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     CrossSite: 403,
     errors.AddressNotAllowed: 403,
     errors.NoSuchLease: 404,
+    errors.NoSuchBudget: 404,
+    errors.NoSuchEntry: 404,
     errors.NoSuchImage: 404,
     errors.UnknownDataset: 404,
     errors.UnknownVersion: 404,
@@ -110,6 +113,7 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.BadOptions: 422,
     BadRequest: 422,
     errors.TooManySessions: 429,
+    errors.LimitReached: 429,
     errors.TooManySaved: 429,
     TooManyStreams: 429,
     _Unexpected: 500,

@@ -16,6 +16,9 @@ Refusal
 ├── LinksNotAllowed            packages from addresses need an operator's explicit yes
 ├── TooManySaved               the person's limit of saved environments that wait
 ├── TooManySessions            the person's limit of live sessions
+├── LimitReached               a limit of the person's groups: sessions or devices at a time
+├── BudgetExhausted            what is left does not pay for the shortest time; says what lacks
+├── NoSuchBudget, NoSuchEntry  unknown, or not yours to see
 ├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
 ├── WaitTooLong                the wait's own limit passed
 ├── GrantExpired               confirm after the grant's deadline
@@ -41,6 +44,7 @@ __all__ = [
     "AgentUnavailable",
     "BadOptions",
     "BrokerUnavailable",
+    "BudgetExhausted",
     "DatasetUnavailable",
     "DeviceBusy",
     "DeviceMismatch",
@@ -53,9 +57,12 @@ __all__ = [
     "GrantExpired",
     "HomeUnavailable",
     "InUse",
+    "LimitReached",
     "LinksNotAllowed",
     "LocalEngineClosed",
     "NameTaken",
+    "NoSuchBudget",
+    "NoSuchEntry",
     "NoSuchImage",
     "NoSuchLease",
     "NotAllowed",
@@ -164,6 +171,22 @@ class TooManySaved(Refusal):
 
 class TooManySessions(Refusal):
     code = "too_many_sessions"
+
+
+class LimitReached(Refusal):
+    code = "limit_reached"
+
+
+class BudgetExhausted(Refusal):
+    code = "budget_exhausted"
+
+
+class NoSuchBudget(Refusal):
+    code = "no_such_budget"
+
+
+class NoSuchEntry(Refusal):
+    code = "no_such_entry"
 
 
 class LocalEngineClosed(Refusal):

@@ -93,7 +93,7 @@ class Fleet:
             resources={"gpu": gpu, "cpu": flavor.cpu, "memory_bytes": int(flavor.memory_gib * _GIB)},
             free=free,
             total=total,
-            price_per_hour=flavor.price_per_hour,
+            price_per_hour=flavor.rate,
             currency=self._site.currency,
             available=reason is None,
             reason=reason,

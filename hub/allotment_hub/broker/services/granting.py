@@ -138,7 +138,7 @@ class Granting:
                 simulated=inventory is not None and inventory.simulated and bool(uuids),
             ),
         )
-        price = flavor.price_per_hour
+        price = flavor.rate
         tx.name_devices(lease.id, uuids)
         tx.set_lease(
             lease.id,

@@ -87,6 +87,7 @@ class LeaseViews:
             price_per_hour=lease.price_per_hour,
             version=wants.get("version"),
             datasets=tuple(wants.get("datasets", ())),
+            charged_to=wants.get("charged_to"),
         )
 
     def reply(self, lease: Lease) -> LeaseReply:

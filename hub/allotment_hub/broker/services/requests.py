@@ -130,7 +130,7 @@ def _new(entry: Entry, catalog: Catalog) -> dict[str, Any]:
         "environment": body.environment,
         "flavor": body.flavor,
         "attempt": entry.attempt,
-        "price_per_hour": catalog.flavors[body.flavor].price_per_hour,
+        "price_per_hour": catalog.flavors[body.flavor].rate,
         "created_at": entry.now,
         "pools": entry.pools,
         "wants": entry.wants or None,

@@ -26,9 +26,12 @@ __all__ = [
     "Money",
     "UtcTime",
     "attempts",
+    "budget_changes",
+    "budgets",
     "cuts",
     "datasets",
     "devices",
+    "entries",
     "homes",
     "images",
     "leases",
@@ -73,7 +76,7 @@ class Money(TypeDecorator[Decimal]):
         return None if value is None else Decimal(value)
 
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest revision in migrations/: this schema. A database that has it needs no Alembic."""
 
 metadata = MetaData(
@@ -271,3 +274,79 @@ saved_environments = Table(
     Column("decided_at", UtcTime),
     Column("decided_by", Text),
 )
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("charged_to", Text),
+    Column("lease", Text, ForeignKey("leases.id"), index=True),
+    Column("volume", Text),
+    Column("from_at", UtcTime, nullable=False, index=True),
+    Column("to_at", UtcTime, nullable=False),
+    Column("seconds", Money, nullable=False),
+    Column("gpu_seconds", Money, nullable=False),
+    Column("amount", Money, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("flavor", Text),
+    Column("environment", Text),
+    Column("queue_class", Text),
+    Column("reason", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("refers_to", Text),
+    sqlite_autoincrement=True,
+)
+"""Written once and never changed: triggers refuse UPDATE and DELETE."""
+Index("ix_entries_owner_from_at", entries.c.owner, entries.c.from_at)
+Index("ix_entries_charged_to_from_at", entries.c.charged_to, entries.c.from_at)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("amount", Money, nullable=False),
+    Column("period", Text, nullable=False),
+    Column("starts_on", Text),
+    Column("ends_on", Text),
+    Column("hard", Integer, nullable=False),
+    Column("owner", Text),
+    Column("note", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("closed_at", UtcTime),
+)
+Index(
+    "uq_budgets_open",
+    budgets.c.scope,
+    budgets.c.name,
+    budgets.c.unit,
+    budgets.c.period,
+    unique=True,
+    sqlite_where=text("closed_at IS NULL"),
+    postgresql_where=text("closed_at IS NULL"),
+)
+
+budget_changes = Table(
+    "budget_changes",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("budget", Text, ForeignKey("budgets.id"), nullable=False, index=True),
+    Column("period_from", UtcTime),
+    Column("kind", Text, nullable=False),
+    Column("amount", Money, nullable=False),
+    Column("other", Text),
+    Column("reason", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Every change of a budget, the first included; never changed or removed, as entries."""
