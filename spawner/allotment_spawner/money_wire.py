@@ -60,6 +60,8 @@ class QuoteView(_Frozen):
     """Which group's budget it would count against."""
     may_charge: tuple[str, ...]
     """The person's groups that have a budget."""
+    choices: tuple[QuoteBudget, ...] = ()
+    """The budgets of those groups, for who chooses among them."""
     budgets: tuple[QuoteBudget, ...]
     lasts_s: float | None
     """Until the first hard budget is used up; None: no end in sight."""

@@ -80,6 +80,7 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.SignInNeeded: 401,
     errors.BudgetExhausted: 402,
     errors.NotAllowed: 403,
+    errors.ChargeNotAllowed: 403,
     errors.FlavorNotAllowed: 403,
     errors.EnvironmentNotAllowed: 403,
     errors.LocalEngineClosed: 403,

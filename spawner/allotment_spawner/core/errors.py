@@ -17,6 +17,7 @@ Refusal
 ├── TooManySaved               the person's limit of saved environments that wait
 ├── TooManySessions            the person's limit of live sessions
 ├── LimitReached               a limit of the person's groups: sessions or devices at a time
+├── ChargeNotAllowed           the group to charge is none of the person's, or has no open budget
 ├── BudgetExhausted            what is left does not pay for the shortest time; says what lacks
 ├── NoSuchBudget, NoSuchEntry  unknown, or not yours to see
 ├── LocalEngineClosed          local engine: only its two accounts, or --trust-users
@@ -45,6 +46,7 @@ __all__ = [
     "BadOptions",
     "BrokerUnavailable",
     "BudgetExhausted",
+    "ChargeNotAllowed",
     "DatasetUnavailable",
     "DeviceBusy",
     "DeviceMismatch",
@@ -175,6 +177,10 @@ class TooManySessions(Refusal):
 
 class LimitReached(Refusal):
     code = "limit_reached"
+
+
+class ChargeNotAllowed(Refusal):
+    code = "charge_not_allowed"
 
 
 class BudgetExhausted(Refusal):
