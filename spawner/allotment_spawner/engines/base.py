@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-__all__ = ["Engine", "Workload"]
+from allotment_spawner.core.samples import WorkloadSample
+
+__all__ = ["Engine", "Sampler", "Workload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Workload:
     devices: tuple[str, ...]
     pids: tuple[int, ...] = ()
     exit_code: int | None = None
+    container_id: str | None = None
+    """The platform's own id, where its name may change."""
 
 
 class Engine(Protocol):
@@ -43,3 +47,13 @@ class Engine(Protocol):
 
     async def stop(self, engine_ref: str, *, grace_s: float) -> None:
         """End and remove this one; return once it is gone. One that is gone already is no error."""
+
+
+class Sampler(Protocol):
+    """Tells how hard workloads work, apart from the engine so that neither waits for the other."""
+
+    async def sample(self, workloads: Sequence[Workload]) -> Mapping[str, WorkloadSample]:
+        """By lease; one that cannot be read is left out. Several workloads of one lease are added.
+
+        `EngineUnavailable` when nothing can be told at all.
+        """

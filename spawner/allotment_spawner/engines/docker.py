@@ -152,6 +152,7 @@ class DockerEngine:
             devices=devices,
             pids=pids,
             exit_code=int(exited.group(1)) if exited and state == "exited" else None,
+            container_id=entry["Id"],
         )
 
     def _stop(self, client: Any, engine_ref: str, grace_s: float) -> None:
