@@ -127,6 +127,8 @@ class UsageView(_Frozen):
     rows: tuple[UsageRow, ...]
     entries: tuple[EntryView, ...]
     running: Money
+    other_currencies: tuple[str, ...] = ()
+    """Of entries that are in this time and in none of these sums: two currencies are never added."""
     next: str | None = None
 
 
