@@ -20,7 +20,7 @@ from allotment_hub.accounting.budgeting import (
     together,
 )
 from allotment_hub.accounting.tariff import Tariff, Window
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BERLIN = "Europe/Berlin"
@@ -137,6 +137,7 @@ def tariffs(zone: str) -> st.SearchStrategy[Tariff]:
     )
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     data=st.data(),
     zone=st.sampled_from(ZONES),
