@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from allotment_spawner.spawners.choices import hardware, outcome, preselected, price
+from allotment_spawner.spawners.choices import hardware, outcome, preselected
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, plainest
+from allotment_spawner.spawners.money import price
 from allotment_spawner.spawners.options import Choice
 from allotment_spawner.wire import EnvironmentView, FlavorView
 

@@ -73,6 +73,7 @@ def test_all_that_can_be_chosen() -> None:
         "flavor": "gpu-10gb",
         "version": "0123456789ab",
         "datasets": ["mnist", "cifar", "mnist"],
+        "charge_to": "Physics, 2nd year/ä",
         "app": "notebook",
         "repo": "https://github.com/ann/course",
         "branch": "week/2",
@@ -86,8 +87,11 @@ def test_all_that_can_be_chosen() -> None:
         "flavor": "gpu-10gb",
         "version": "0123456789ab",
         "datasets": ["mnist", "cifar"],
+        "charge_to": "Physics, 2nd year/ä",
     }
-    assert choice.lasting() == Choice("pytorch", "gpu-10gb", "0123456789ab", ("mnist", "cifar"), "notebook")
+    assert choice.lasting() == Choice(
+        "pytorch", "gpu-10gb", "0123456789ab", ("mnist", "cifar"), "Physics, 2nd year/ä", "notebook"
+    )
     assert choice_of({"datasets": "mnist"}).datasets == ("mnist",)
 
 
@@ -99,6 +103,10 @@ def test_all_that_can_be_chosen() -> None:
         ({"datasets": {"mnist": True}}, "must be a list of names"),
         ({"datasets": ["../etc"]}, "cannot be the name of a dataset"),
         ({"datasets": [str(number) for number in range(51)]}, "at most 50 datasets"),
+        ({"charge_to": ["a", "b"]}, "cannot be the name of a group"),
+        ({"charge_to": "a\nb"}, "cannot be the name of a group"),
+        ({"charge_to": "\ud800"}, "cannot be the name of a group"),
+        ({"charge_to": "a" * 256}, "cannot be the name of a group"),
         ({"app": "rstudio"}, "is nothing to open"),
         ({"app": ["lab"]}, "is nothing to open"),
         ({"branch": "main"}, "no repository"),

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from allotment_spawner.core.errors import BrokerUnavailable
 from allotment_spawner.spawners.belongings import belongings_of
 from allotment_spawner.spawners.broker_client import BrokerClient
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu, plainest
+from allotment_spawner.spawners.money import budgets_of, money_of
 from allotment_spawner.spawners.options import Choice
 from allotment_spawner.spawners.versions import version_options
 from allotment_spawner.wire import EnvironmentView, FlavorView
 
-__all__ = ["choices_for", "hardware", "outcome", "price", "preselected"]
+__all__ = ["choices_for", "hardware", "outcome", "preselected"]
 
 _GIB = 2**30
 _PATIENCE_S = 4.0
 
 
 async def choices_for(broker: BrokerClient, user: str, *, last: Choice | None = None) -> dict[str, Any]:
-    """{"flavors": FlavorViews with outcome, tone, hardware and price, "environments": with the versions to
-    choose from, "waiting", "defaults", "home", "mounts", "datasets", "closed"}.
+    """{"flavors": FlavorViews with outcome, tone, hardware, price and money, "environments": with the
+    versions to choose from, "waiting", "defaults", "budgets", "charge_to", "home", "mounts", "datasets", "closed"}.
 
     `waiting` is how many people are in the queue. `last` names the version that a person runs already.
     Raises `BrokerUnavailable` within seconds: somebody looks at an empty page meanwhile.
@@ -43,6 +43,7 @@ async def choices_for(broker: BrokerClient, user: str, *, last: Choice | None = 
         "environments": [_environment(one, last or Choice()) for one in environments],
         "waiting": waiting,
         "defaults": {"environment": plainest(environments), "flavor": cheapest_without_gpu(flavors)},
+        **budgets_of(flavors),
         **belongings,
     }
 
@@ -65,6 +66,7 @@ def preselected(choices: Mapping[str, Any], last: Choice) -> dict[str, Any]:
         "environment": environment,
         "flavor": flavor,
         "datasets": [name for name in last.datasets if name in possible],
+        "charge_to": last.charge_to if last.charge_to in (choices.get("charge_to") or ()) else "",
         "app": last.app or "lab",
         "repo": last.repo or "",
         "branch": last.branch or "",
@@ -98,27 +100,25 @@ def hardware(flavor: FlavorView) -> str:
     return " · ".join(parts)
 
 
-def price(amount: Decimal, currency: str) -> str:
-    """ "0.40 credits an hour"; at least two decimals, never rounded."""
-    exponent = amount.normalize().as_tuple().exponent
-    places = max(2, -exponent) if isinstance(exponent, int) else 2
-    return f"{amount:.{places}f} {currency} an hour" if amount else "free of charge"
-
-
 def _environment(environment: EnvironmentView, last: Choice) -> dict[str, Any]:
     wanted = last.version if last.environment in (None, environment.id) else None
     return {**environment.model_dump(mode="json"), "choice": version_options(environment, wanted)}
 
 
 def _flavor(flavor: FlavorView, waiting: int | None) -> dict[str, Any]:
+    refusal = None if flavor.quote is None else flavor.quote.refusal
+    if flavor.available and refusal is not None:
+        flavor = flavor.model_copy(update={"available": False, "reason": refusal})
     tone, sentence = outcome(flavor, waiting)
+    money = money_of(flavor)
     return {
         **flavor.model_dump(mode="json"),
         "gpu": needs_gpu(flavor),
         "tone": tone,
         "outcome": sentence,
         "hardware": hardware(flavor),
-        "price": price(flavor.price_per_hour, flavor.currency),
+        "price": money["price"],
+        "money": money,
     }
 
 

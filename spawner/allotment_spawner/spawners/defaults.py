@@ -35,9 +35,10 @@ def needs_gpu(flavor: FlavorView) -> bool:
 
 
 def cheapest_without_gpu(flavors: Sequence[FlavorView]) -> str | None:
-    """The cheapest available flavor without a GPU, else the cheapest at all."""
+    """The cheapest available flavor without a GPU, else the cheapest at all; what can be paid comes first."""
     offered = [flavor for flavor in flavors if flavor.available]
-    best = min(offered, key=lambda one: (needs_gpu(one), one.price_per_hour), default=None)
+    payable = [flavor for flavor in offered if flavor.quote is None or flavor.quote.refusal is None]
+    best = min(payable or offered, key=lambda one: (needs_gpu(one), one.price_per_hour), default=None)
     return None if best is None else best.id
 
 

@@ -14,6 +14,8 @@ __all__ = ["KEYS", "Choice", "choice_of", "choice_of_link", "options_of_form", "
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _VERSION = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_GROUP = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
+"""Whatever a hub may call a group."""
 _HELP = (
     'Choose again, or send {"environment": "minimal", "flavor": "cpu"} with names from the lists of '
     "environments and flavors."
@@ -35,6 +37,7 @@ class Choice:
     flavor: str | None = None
     version: str | None = None
     datasets: tuple[str, ...] = ()
+    charge_to: str | None = None
     app: str | None = None
     repo: str | None = None
     branch: str | None = None
@@ -135,6 +138,15 @@ def _datasets(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_word("dataset", one) for one in names))
 
 
+def _group(value: object) -> str:
+    if not isinstance(value, str) or not _GROUP.fullmatch(value):
+        raise BadOptions(
+            f"{_shown(value)} cannot be the name of a group to charge.",
+            "Take one of your groups, or leave it away for the first that can pay.",
+        )
+    return value
+
+
 def _app(value: object) -> str:
     if not isinstance(value, str) or value not in APPS:
         raise BadOptions(f"{_shown(value)} is nothing to open.", f"Choose one of {', '.join(APPS)}.")
@@ -152,10 +164,11 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "flavor": lambda value: _word("flavor", value),
     "version": _version,
     "datasets": _datasets,
+    "charge_to": _group,
     "app": _app,
     "repo": repository,
     "branch": branch_name,
     "urlpath": inner_path,
 }
 KEYS: Final = tuple(_READ)
-_OF_THE_LEASE: Final = frozenset({"environment", "flavor", "version", "datasets"})
+_OF_THE_LEASE: Final = frozenset({"environment", "flavor", "version", "datasets", "charge_to"})

@@ -12,6 +12,8 @@ from allotment_spawner.core.errors import (
     AgentUnavailable,
     BadOptions,
     BrokerUnavailable,
+    BudgetExhausted,
+    ChargeNotAllowed,
     DatasetUnavailable,
     DeviceBusy,
     DeviceMismatch,
@@ -22,6 +24,7 @@ from allotment_spawner.core.errors import (
     FlavorNotAllowed,
     FlavorUnavailable,
     GrantExpired,
+    LimitReached,
     LocalEngineClosed,
     NotAllowed,
     Refusal,
@@ -42,8 +45,11 @@ from allotment_spawner.wire import LeaseReply, Problem
 __all__ = ["SPAWN_STATUS", "blames_choice", "ended_refusal", "problem_refusal", "spawn_exception"]
 
 SPAWN_STATUS: Final[Mapping[type[Refusal], int]] = {
+    BudgetExhausted: 402,
+    ChargeNotAllowed: 403,
     FlavorNotAllowed: 403,
     EnvironmentNotAllowed: 403,
+    LimitReached: 429,
     LocalEngineClosed: 403,
     NotAllowed: 503,
     SignInNeeded: 503,
@@ -72,6 +78,9 @@ _OF_THE_CHOICE: Final = (
     UnknownVersion,
     UnknownDataset,
     DatasetUnavailable,
+    ChargeNotAllowed,
+    BudgetExhausted,
+    LimitReached,
 )
 _ENDED: Final[Mapping[EndReason, tuple[type[Refusal], str, str]]] = {
     EndReason.REPLACED: (

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import LIVE, EndReason, LeaseState
+from allotment_spawner.money_wire import QuoteView
 from allotment_spawner.wire import (
     DatasetView,
     DeviceView,
@@ -80,6 +81,8 @@ class FakeBroker:
     """Of the environment minimal; the first is the one that is offered."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why minimal cannot run on a flavor."""
+    quotes: dict[str, QuoteView] = field(default_factory=dict)
+    """Flavor -> what it would cost; none for the others."""
     mounts: list[MountView] = field(default_factory=list)
     datasets: list[DatasetView] = field(default_factory=list)
     used_bytes: int | None = None
@@ -209,7 +212,8 @@ class FakeBroker:
         )
         return LeaseView.model_validate(
             {
-                **lease.request.model_dump(),
+                **lease.request.model_dump(exclude={"charge_to"}),
+                "charged_to": lease.request.charge_to,
                 "version": lease.request.version or next((one.version for one in self.versions), None),
                 "id": lease.id,
                 "kind": "session",
@@ -253,12 +257,13 @@ class FakeBroker:
 
     def flavors(self) -> list[FlavorView]:
         free = self.slices - len([one for one in self.live() if one.device])
-        return [
+        found = [
             _flavor("cpu", "CPU only", "0.05", _gpu("none", count=0)),
             _flavor("gpu-10gb", "10 GB GPU", "0.40", _gpu("slice", profile="1g.10gb"), free, self.slices),
             _flavor("gpu-2x", "Two whole GPUs", "6.40", _gpu("whole", count=2), 0, 0)
             .model_copy(update={"available": False, "reason": "This machine has no two whole cards."}),
         ]  # fmt: skip
+        return [one.model_copy(update={"quote": self.quotes.get(one.id)}) for one in found]
 
     def environments(self) -> list[EnvironmentView]:
         packages = {"jupyterlab": "4.6.6", "python": "3.11", "ipykernel": "7.1", "numpy": "2.3", "pip": "26"}

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
+from allotment_spawner.money_wire import PriceChange, QuoteBudget, QuoteView
 from allotment_spawner.wire import DatasetView, HomeView, MountView, VersionView
 
-__all__ = ["NEWER", "OLDER", "RETIRED", "some_datasets", "some_home", "some_mounts", "some_versions"]
+__all__ = [
+    "NEWER",
+    "OLDER",
+    "RETIRED",
+    "some_budget",
+    "some_datasets",
+    "some_home",
+    "some_mounts",
+    "some_quote",
+    "some_versions",
+]
 
 NEWER, OLDER, RETIRED = "aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc"
 _GIB = 2**30
@@ -83,3 +96,43 @@ def some_datasets() -> list[DatasetView]:
         )
         for name, state, got, reason in made
     ]
+
+
+def some_budget(name: str, *, left: str, lasts_s: float | None = None, **other: Any) -> QuoteBudget:
+    """A hard one of 20 credits a month for a group; `other` members as said."""
+    return QuoteBudget.model_validate(
+        {
+            "id": f"b-{name}",
+            "scope": "group",
+            "name": name,
+            "unit": "money",
+            "limit": "20",
+            "left": left,
+            "hard": True,
+            "period": "month",
+            "until": datetime(2026, 12, 31, 23, tzinfo=UTC),
+            "lasts_s": lasts_s,
+            **other,
+        }
+    )
+
+
+def some_quote(price: str, *, change: str | None = None, **other: Any) -> QuoteView:
+    """Without a budget; `change`: the price from three hours from now on."""
+    later = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=3)
+    changes = () if change is None else (PriceChange(at=later, price_per_hour=Decimal(change)),)
+    return QuoteView.model_validate(
+        {
+            "price_per_hour": price,
+            "currency": "credits",
+            "changes": changes,
+            "charge_to": None,
+            "may_charge": (),
+            "budgets": (),
+            "lasts_s": None,
+            "longest_s": None,
+            "minimum": "0.07",
+            "refusal": None,
+            **other,
+        }
+    )

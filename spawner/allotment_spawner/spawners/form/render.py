@@ -70,6 +70,7 @@ def _over(last: Choice, asked: Choice) -> Choice:
         flavor=asked.flavor or last.flavor,
         version=version,
         datasets=asked.datasets or last.datasets,
+        charge_to=asked.charge_to or last.charge_to,
         app=asked.app or last.app,
     )
 
@@ -84,6 +85,8 @@ def _link(
         if name is not None and name != selected[kind]:
             found = next((one for one in offered if one["id"] == name), None)
             problems.append(f"The link asks for {name}: {_why_not(found, choices, selected)}")
+    if asked.charge_to and asked.charge_to not in (selected["charge_to"], *choices["charge_to"]):
+        problems.append(f"The link charges {asked.charge_to}, which is not yours to choose here.")
     missing = [name for name in asked.datasets if name not in selected["datasets"]]
     if missing:
         problems.append(f"The link asks for data that is not offered to you here: {', '.join(missing)}.")

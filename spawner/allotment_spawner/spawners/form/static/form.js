@@ -13,10 +13,36 @@
   const picked = (name) => form.querySelector(`input[name="${name}"]:checked`);
   const openIn = { lab: "JupyterLab", notebook: "Notebook", terminal: "a terminal" };
   const about = (input, what) => JSON.parse((input && input.dataset[what]) || "{}");
+  const charge = () => form.querySelector('select[name="charge_to"]');
   const titleOf = (input) => input.closest(".allot-card").querySelector(".allot-title").textContent.trim();
 
+  function clock(text) {
+    // As the person's own clock shows it; the weekday where it is not today.
+    const when = new Date(text);
+    const how = { hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+    if (when.toDateString() !== new Date().toDateString()) how.weekday = "short";
+    return when.toLocaleString([], how);
+  }
+
+  function paid(input) {
+    // {"price", "change", "longest", "to", "lasts", "why"} of a size, for the group that is chosen to pay.
+    const money = about(input, "money");
+    const charges = money.charges || {};
+    const chosen = charge();
+    return { ...money, ...(charges[chosen ? chosen.value : ""] || charges[""] || {}) };
+  }
+
+  function priced(card, money, possible) {
+    card.querySelector("[data-price]").textContent = money.price;
+    card.querySelector("[data-change]").textContent = money.change
+      ? `${money.change.price} from ${clock(money.change.at)}`
+      : "";
+    const pays = possible ? [money.lasts, money.longest].filter(Boolean).join(" ") : "";
+    card.querySelector("[data-lasts]").textContent = pays;
+  }
+
   function together() {
-    // What a size says by itself, or why the chosen environment cannot run on it.
+    // What a size says by itself, or why the chosen environment or group cannot go with it.
     const environment = picked("environment");
     const reasons = about(environment, "reasons");
     for (const card of form.querySelectorAll("[data-flavor]")) {
@@ -25,7 +51,9 @@
       outcome.dataset.own = outcome.dataset.own || outcome.textContent.trim();
       outcome.dataset.ownTone = outcome.dataset.ownTone || outcome.dataset.tone;
       const possible = input.dataset.available === "1";
-      const why = possible ? reasons[card.dataset.flavor] : undefined;
+      const money = paid(input);
+      const why = possible ? reasons[card.dataset.flavor] || money.why : undefined;
+      priced(card, money, possible && !why);
       outcome.textContent = why || outcome.dataset.own;
       outcome.dataset.tone = why ? "no" : outcome.dataset.ownTone;
       // A choice that is made stays, even if it became impossible: the refusal will say why.
@@ -53,7 +81,14 @@
       return;
     }
     const outcome = flavor.closest(".allot-card").querySelector(".allot-outcome");
+    const money = paid(flavor);
     const clash = about(environment, "reasons")[flavor.value];
+    if (!clash && money.why) {
+      start.disabled = true;
+      start.textContent = "Start";
+      summary.textContent = `${titleOf(flavor)} cannot be started: ${money.why}`;
+      return;
+    }
     if (clash) {
       start.disabled = true;
       start.textContent = "Start";
@@ -66,16 +101,35 @@
     const fetched = form.querySelectorAll('[data-dataset][data-state]:not([data-state="ready"]) input:checked').length;
     start.textContent = waits ? "Join the queue" : "Start";
     summary.textContent = [
-      `${titleOf(environment)} on ${titleOf(flavor)}: ${flavor.dataset.price}.`,
+      `${titleOf(environment)} on ${titleOf(flavor)}: ${price(money)}.`,
       outcome.textContent.trim(),
       waits ? "Waiting is free." : "",
+      money.to ? `${money.to} pays.` : "",
+      money.lasts || "",
+      money.longest || "",
       fetched ? "Data is fetched first; that is free, too." : "",
       door && door.value !== "lab" ? `It opens ${openIn[door.value]}.` : "",
       note || "",
     ].filter(Boolean).join(" ");
   }
 
-  function show({ flavors, environments, datasets, closed }) {
+  const price = (money) =>
+    money.change ? `${money.price} now, ${money.change.price} from ${clock(money.change.at)}` : money.price;
+
+  function left(budgets) {
+    for (const one of budgets || []) {
+      const box = form.querySelector(`[data-budget="${CSS.escape(one.id)}"]`);
+      if (!box) continue;
+      const meter = box.querySelector("[role=meter]");
+      box.querySelector("[data-line]").textContent = one.line;
+      meter.setAttribute("aria-valuenow", String(one.percent));
+      meter.dataset.tone = one.tone;
+      meter.firstElementChild.style.width = `${one.percent}%`;
+    }
+  }
+
+  function show({ flavors, environments, datasets, closed, budgets }) {
+    left(budgets);
     document.getElementById("allot-closed").hidden = !closed;
     document.getElementById("allot-closed-why").textContent = closed || "";
     for (const one of environments) {
@@ -93,6 +147,7 @@
       outcome.dataset.own = one.outcome;
       outcome.dataset.ownTone = one.tone;
       input.dataset.available = one.available ? "1" : "0";
+      input.dataset.money = JSON.stringify(one.money);
     }
     for (const one of datasets || []) {
       const line = form.querySelector(`[data-dataset="${CSS.escape(one.name)}"]`);
@@ -135,5 +190,10 @@
   });
   const events = new EventSource(form.dataset.events);
   events.addEventListener("changed", soon);
+  // prices change by the clock, and what runs costs money meanwhile, without an event
+  setInterval(() => document.hidden || soon(), 60000);
+  for (const day of form.querySelectorAll("time[data-day]")) {
+    day.textContent = new Date(day.dateTime).toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" });
+  }
   describe();
 })();

@@ -77,11 +77,16 @@
     try {
       const answer = await fetch(page.dataset.lease, { headers: { Accept: "application/json" } });
       if (!answer.ok) return;
-      const { explanation } = await answer.json();
+      const { explanation, lease } = await answer.json();
+      if (lease && lease.charged_to) $("allot-charged").textContent = `${lease.charged_to} pays.`;
       if (explanation && explanation.sentence) $("allot-why").textContent = [explanation.sentence, ...(explanation.help || [])].join(" ");
     } catch {
       // it stays as it was
     }
+  }
+
+  function price({ price: now, change }) {
+    return change ? `${now}, and ${change.price} from ${moment(change.at)}` : now;
   }
 
   async function titles() {
@@ -91,7 +96,9 @@
       const choices = await answer.json();
       for (const name of document.querySelectorAll("[data-asked]")) {
         const one = choices[name.dataset.asked].find((offered) => offered.id === name.dataset.id);
-        if (one) name.textContent = one.title;
+        if (!one) continue;
+        name.textContent = one.title;
+        if (one.money) $("allot-then").textContent = `Then ${price(one.money)}.`;
       }
     } catch {
       // the names that scripts use stay
