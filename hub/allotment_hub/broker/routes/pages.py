@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from allotment_spawner.core.errors import BrokerUnavailable, NoSuchLease, NotAllowed, SignInNeeded
+from allotment_spawner.core.errors import NoSuchLease
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.wire import LeaseView
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from allotment_hub.broker.identity import Caller
-from allotment_hub.broker.problems import CrossSite
 from allotment_hub.broker.routes.context import Context, Ctx, KnownCaller
 from allotment_hub.broker.routes.fleet import changed_events
-from allotment_hub.broker.routes.sign_in import HOME, to_sign_in
+from allotment_hub.broker.routes.sign_in import HOME
+from allotment_hub.broker.routes.visitors import person_of, visitor
 from allotment_hub.broker.streams import EventStream
 from allotment_hub.dashboard.render import BoardData
 
@@ -34,23 +34,12 @@ async def without_slash() -> Response:
 @router.get("/")
 async def page(context: Ctx, request: Request) -> Response:
     """The page; without a valid sign-in the browser is sent to the hub first."""
-    # Only a navigation gets the page: a script of somebody's server on our origin must not read its
-    # token. (Browsers send this header to https and loopback addresses.)
-    if request.headers.get("sec-fetch-dest", "document") != "document":
-        raise CrossSite("This page cannot be fetched or framed.", "Open it in the browser.")
-    session = context.auth.session(request)
-    if session is None:
-        return to_sign_in(context, request, HOME)
-    try:
-        caller = await context.auth.by_token(session.token)
-    except SignInNeeded:
-        context.auth.sign_out_browser(request)
-        return to_sign_in(context, request, HOME)
-    request.state.caller = caller
-    if not context.ready:
-        raise BrokerUnavailable("Allotment is just starting.", "Reload the page in a few seconds.")
+    found = await visitor(context, request, HOME)
+    if isinstance(found, Response):
+        return found
+    session, caller = found
     data = await _data(context, caller)
-    html = context.pages.page(data, person=_person(caller), csrf=session.csrf)
+    html = context.pages.page(data, person=person_of(caller), csrf=session.csrf)
     return HTMLResponse(html)
 
 
@@ -63,18 +52,12 @@ async def board(context: Ctx, caller: KnownCaller) -> Response:
 @router.get("/live")
 async def live(context: Ctx, caller: KnownCaller) -> EventStream:
     """`changed` events for the page's script."""
-    _person(caller)
+    person_of(caller)
     return await context.streams.response(caller, changed_events(context.changes.subscribe()))
 
 
-def _person(caller: Caller) -> str:
-    if caller.person is None:
-        raise NotAllowed("The page is for people.", "A service uses the API.")
-    return caller.person
-
-
 async def _data(context: Context, caller: Caller) -> BoardData:
-    person = _person(caller)
+    person = person_of(caller)
     leases, flavors, environments = await asyncio.gather(
         context.leases.find(user=person, server=None, live=False, limit=_SHOWN_LEASES),
         context.fleet.flavors(person),
