@@ -12,6 +12,7 @@ from allotment_hub.broker.factory import Broker
 from allotment_hub.site import Layout, Policies, Pool, Site
 from allotment_spawner.core.errors import AgentUnavailable, FlavorUnavailable, Refusal
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.broker_world import BrokerWorld
@@ -33,6 +34,9 @@ class Liar:
 
     async def inventory(self) -> NodeInventory:
         return self.bend_inventory(await self._agent.inventory())
+
+    async def samples(self) -> NodeSamples:
+        return await self._agent.samples()
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         if self.refusal is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from allotment_hub.broker.factory import Broker
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.core.lease import LeaseState
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.broker_world import BrokerWorld, until
@@ -43,6 +44,9 @@ class SlowCutter:
 
     async def inventory(self) -> NodeInventory:
         return await self._agent.inventory()
+
+    async def samples(self) -> NodeSamples:
+        return await self._agent.samples()
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         self.cutting.set()

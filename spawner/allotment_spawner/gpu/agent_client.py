@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 from allotment_spawner.gpu.messages import (
     FOLDER,
@@ -17,6 +18,7 @@ from allotment_spawner.gpu.messages import (
     MAX_REPLY_BYTES,
     NAMES,
     ROOT_STATE,
+    SAMPLES,
     SLICE,
     USAGE,
     AnyRequest,
@@ -32,6 +34,7 @@ from allotment_spawner.gpu.messages import (
     RemoveFolder,
     Reply,
     ReportHealth,
+    Sample,
 )
 
 __all__ = ["UnixAgent"]
@@ -61,6 +64,9 @@ class UnixAgent:
 
     async def destroy_slice(self, gpu_uuid: str, profile: str, start: int) -> None:
         await self._call(DestroySlice(gpu_uuid=gpu_uuid, profile=profile, start=start))
+
+    async def samples(self) -> NodeSamples:
+        return await self._typed(Sample(), SAMPLES)
 
     async def health(self) -> HealthReport:
         """The front's own state; it answers even while the hardware hangs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 
 __all__ = ["Agent"]
 
@@ -19,6 +20,12 @@ class Agent(Protocol):
 
     async def inventory(self) -> NodeInventory:
         """GPUs, slices, processes, boot id, as fresh as the hardware answers."""
+
+    async def samples(self) -> NodeSamples:
+        """How hard every GPU and slice works now; a GPU that does not answer is in `unread`.
+
+        Never keeps a change of slices waiting for more than one GPU's reading.
+        """
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         """Make this slice, or return it when exactly it exists (a foreign one becomes ours: adopted).

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from allotment_spawner.core.errors import BadOptions, Refusal, refusal_from_code
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.disk.base import Folder, RootName, RootState, Usage
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "NAMES",
     "REQUEST",
     "ROOT_STATE",
+    "SAMPLES",
     "SLICE",
     "USAGE",
     "AnyFolderRequest",
@@ -36,6 +38,7 @@ __all__ = [
     "RemoveFolder",
     "Reply",
     "ReportHealth",
+    "Sample",
     "Unhealthy",
     "malformed",
 ]
@@ -44,6 +47,7 @@ MAX_REQUEST_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 INVENTORY = TypeAdapter(NodeInventory)
 SLICE = TypeAdapter(Slice)
+SAMPLES = TypeAdapter(NodeSamples)
 FOLDER = TypeAdapter(Folder)
 USAGE: TypeAdapter[Usage | None] = TypeAdapter(Usage | None)
 NAMES = TypeAdapter(list[str])
@@ -81,6 +85,10 @@ class DestroySlice(_Request):
     gpu_uuid: _Uuid
     profile: _Name
     start: _Start
+
+
+class Sample(_Request):
+    verb: Literal["sample"] = "sample"
 
 
 class ReportHealth(_Request):
@@ -126,7 +134,7 @@ class FolderRoot(_FolderRequest):
 
 
 AnyFolderRequest = MakeFolder | RemoveFolder | FolderUsage | ListFolders | FolderRoot
-AnyRequest = Inventory | EnsureSlice | DestroySlice | ReportHealth | HealGpu | AnyFolderRequest
+AnyRequest = Inventory | EnsureSlice | DestroySlice | Sample | ReportHealth | HealGpu | AnyFolderRequest
 REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="verb")])
 
 

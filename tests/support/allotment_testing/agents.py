@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import DeviceSample, NodeSamples
 from allotment_spawner.gpu.agent.hardware import Hooks, open_hardware
 from allotment_spawner.gpu.agent.health import Health
 from allotment_spawner.gpu.agent.setup import Setup
@@ -30,11 +33,13 @@ class InProcessAgent:
         *,
         node: str = "node-1",
         on_step: Callable[[str], None] = lambda _step: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if state_path.name != "sim.json":
             raise ValueError("the simulated machine's state file is called sim.json")
         self._silent = False
-        hooks = Hooks(on_step=on_step, pause=_hangs, sync=lambda _descriptor: None)
+        self._node = node
+        hooks = Hooks(on_step=on_step, pause=_hangs, sync=lambda _descriptor: None, clock=clock)
         self._verbs = open_hardware(Setup(gpus=spec, state_dir=state_path.parent, node=node), hooks)
         self._health = Health(path=state_path.parent / "health.json")
         self.control = SimControl(state_path)
@@ -55,6 +60,19 @@ class InProcessAgent:
         for uuid, reason in seen.faults.items():
             self._health.mark(uuid, "fault", reason)
         return self._health.complete(seen.inventory)
+
+    async def samples(self) -> NodeSamples:
+        self._check()
+        devices: list[DeviceSample] = []
+        unread = {m.gpu_uuid: m.reason for m in self._health.marks if m.kind == "hang"}
+        for index in range(self._verbs.count()):
+            if index not in self._health.hanging():
+                sampled = self._verbs.sample(index)
+                devices += sampled.devices
+                unread |= sampled.unread
+                for uuid, reason in sampled.faults.items():
+                    self._health.mark(uuid, "fault", reason)
+        return NodeSamples(self._node, datetime.now(UTC), True, tuple(devices), unread)
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         self._check()

@@ -15,6 +15,7 @@ from allotment_hub.paths import Paths
 from allotment_hub.runtime import EnvironmentImage, Runtime
 from allotment_hub.site import Policies, Site
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.engines.base import Workload
 
 from allotment_testing.agents import InProcessAgent
@@ -143,6 +144,9 @@ class _AgentLine:
 
     async def inventory(self) -> NodeInventory:
         return await self._world.agent.inventory()
+
+    async def samples(self) -> NodeSamples:
+        return await self._world.agent.samples()
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         return await self._world.agent.ensure_slice(gpu_uuid, profile, start)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import DeviceSample, NodeSamples
 from allotment_spawner.gpu.agent.child import CannotOpen, Child, Hung, Stopped
 from allotment_spawner.gpu.agent.health import Health
 from allotment_spawner.gpu.agent.link import FromWorker, Task
@@ -24,13 +26,14 @@ _LATER = "Try again in a minute; if it goes on, tell your operator."
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds the hardware gets for each verb (for each GPU of an inventory), counted from when the
-    worker begins with it."""
+    """Seconds the hardware gets for each verb (for each GPU of an inventory or a sample), counted from
+    when the worker begins with it."""
 
     start: float = 20.0
     inventory: float = 5.0
     ensure: float = 30.0
     destroy: float = 30.0
+    sample: float = 5.0
 
     def of(self, task: Task) -> float:
         """The deadline of a worker's task."""
@@ -39,6 +42,8 @@ class Deadlines:
                 return self.inventory
             case "ensure":
                 return self.ensure
+            case "count" | "sample":
+                return self.sample
             case _:
                 return self.destroy
 
@@ -48,6 +53,8 @@ _WORDS = {
     "ensure": "making a slice",
     "destroy": "removing a slice",
     "settle": "tidying",
+    "count": "counting GPUs",
+    "sample": "sampling it",
 }
 
 
@@ -59,12 +66,19 @@ class Front:
     """
 
     def __init__(
-        self, *, setup: Setup, health: Health, worker_command: Sequence[str], deadlines: Deadlines
+        self,
+        *,
+        setup: Setup,
+        health: Health,
+        worker_command: Sequence[str],
+        deadlines: Deadlines,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._setup = setup
         self._health = health
         self._command = tuple(worker_command)
         self._deadlines = deadlines
+        self._clock = clock
         self._turn = asyncio.Lock()
         self._child: Child | None = None
         self._boot_id: str | None = None
@@ -104,6 +118,49 @@ class Front:
             for uuid, reason in said.faults.items():
                 self._health.mark(uuid, "fault", reason)
             return self._health.complete(said.inventory)
+
+    async def samples(self) -> NodeSamples:
+        """How hard each GPU works. One turn a GPU: a change waits for one reading at the most."""
+        devices: list[DeviceSample] = []
+        unread: dict[str, str] = {}
+        for index in range(await self._count()):
+            async with self._turn:
+                if index in self._health.hanging():
+                    continue
+                said = await self._sample(index)
+            if said is not None:
+                devices += said.devices
+                unread |= said.unread
+        unread |= {mark.gpu_uuid: mark.reason for mark in self._health.marks if mark.kind == "hang"}
+        return NodeSamples(
+            node=self._setup.node,
+            at=self._clock(),
+            simulated=self._setup.gpus.startswith("sim:"),
+            devices=tuple(devices),
+            unread=unread,
+        )
+
+    async def _count(self) -> int:
+        async with self._turn:
+            task = Task(verb="count")
+            try:
+                return (await self._do(task)).count
+            except Hung:
+                raise no_answer(task.verb, self._deadlines.of(task)) from None
+
+    async def _sample(self, index: int) -> FromWorker | None:
+        """None when this GPU did not answer; it is marked then."""
+        task = Task(verb="sample", index=index)
+        marked_before = len(self._health.marks)
+        try:
+            said = await self._do(task)
+        except Hung:
+            if len(self._health.marks) == marked_before:
+                raise no_answer(task.verb, self._deadlines.of(task)) from None
+            return None
+        for uuid, reason in said.faults.items():
+            self._health.mark(uuid, "fault", reason)
+        return said
 
     async def ensure_slice(self, gpu_uuid: str, profile: str, start: int) -> Slice:
         async with self._turn:

@@ -19,6 +19,7 @@ from allotment_spawner.gpu.nvml.calls import error_word
 from allotment_spawner.gpu.nvml.events import XidWatcher
 from allotment_spawner.gpu.nvml.none import NoGpus
 from allotment_spawner.gpu.nvml.reader import NvmlReader
+from allotment_spawner.gpu.nvml.samples import Sampler
 from allotment_spawner.gpu.partitioner import Partitioner
 from allotment_spawner.gpu.simulator.module import SimulatedNvml
 from allotment_spawner.gpu.simulator.state import StateFile
@@ -43,12 +44,13 @@ def _nothing(*_arguments: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What tests put in: crash points, waiting, durability; and the worker's note of the GPU in hand."""
+    """What tests put in: crash points, waiting, durability, time; and the worker's note of the GPU it is at."""
 
     on_step: Callable[[str], None] = _nothing
     on_gpu: Callable[[int, str | None], None] = _nothing
     pause: Callable[[float], None] = time.sleep
     sync: Callable[[int], None] = os.fsync
+    clock: Callable[[], float] = time.monotonic
 
 
 def open_hardware(setup: Setup, hooks: Hooks | None = None) -> Verbs:
@@ -76,12 +78,14 @@ def open_hardware(setup: Setup, hooks: Hooks | None = None) -> Verbs:
         owns=journal.owns,
         on_gpu=with_hooks.on_gpu,
     )
+    xids = XidWatcher(nvml=nvml)
     partitioner = Partitioner(nvml=nvml, reader=reader, journal=journal, cdi=cdi, on_step=with_hooks.on_step)
     return Verbs(
         reader=reader,
         partitioner=partitioner,
         journal=journal,
-        xids=XidWatcher(nvml=nvml),
+        xids=xids,
+        sampler=Sampler(nvml=nvml, reader=reader, xids=xids, clock=with_hooks.clock),
         cdi=cdi,
         boot_id=boot_id,
     )

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import DeviceSample
 from allotment_spawner.gpu.messages import Problem
 
 __all__ = ["FromWorker", "Ready", "Task", "Touching"]
@@ -19,10 +20,12 @@ class _Message(BaseModel):
 class Task(_Message):
     """One verb for the worker; no call may touch the GPUs whose indexes are in `skip`."""
 
-    verb: Literal["observe", "ensure", "destroy", "settle"]
+    verb: Literal["observe", "ensure", "destroy", "settle", "count", "sample"]
     gpu_uuid: str = ""
     profile: str = ""
     start: int = 0
+    index: int = 0
+    """Of the GPU to sample."""
     skip: list[int] = []
 
 
@@ -45,7 +48,8 @@ class FromWorker(_Message):
     """One line of the worker; exactly one member that is not about the verb's result is set.
 
     `fatal`: a sentence for the operator, the hardware cannot be opened. `done`: the verb ended
-    (with `inventory` and `faults`, or `slice`, or nothing, by the verb).
+    (with `inventory` and `faults`; or `slice`; or `count`; or `devices`, `unread` and `faults`; or
+    nothing, by the verb).
     """
 
     ready: Ready | None = None
@@ -56,3 +60,6 @@ class FromWorker(_Message):
     inventory: NodeInventory | None = None
     faults: dict[str, str] = {}
     slice: Slice | None = None
+    count: int = 0
+    devices: tuple[DeviceSample, ...] = ()
+    unread: dict[str, str] = {}

@@ -148,7 +148,7 @@ def parse(argv: Sequence[str]) -> AgentOptions:
         action="append",
         default=[],
         metavar="VERB=SECONDS",
-        help="how long the hardware may take: start (20), inventory (5), ensure (30), destroy (30)",
+        help="the hardware's time: start (20), inventory (5), sample (5), ensure (30), destroy (30)",
     )
     parser.add_argument(
         "--folders",

@@ -21,6 +21,7 @@ from allotment_spawner.gpu.messages import (
     MAX_REQUEST_BYTES,
     REQUEST,
     ROOT_STATE,
+    SAMPLES,
     SLICE,
     USAGE,
     AnyFolderRequest,
@@ -37,6 +38,7 @@ from allotment_spawner.gpu.messages import (
     RemoveFolder,
     Reply,
     ReportHealth,
+    Sample,
     malformed,
 )
 
@@ -164,6 +166,8 @@ class AgentServer:
                 return SLICE.dump_python(made, mode="json")
             case DestroySlice():
                 return await self._front.destroy_slice(request.gpu_uuid, request.profile, request.start)
+            case Sample():
+                return SAMPLES.dump_python(await self._front.samples(), mode="json")
             case ReportHealth():
                 return self._front.health().model_dump(mode="json")
             case HealGpu():

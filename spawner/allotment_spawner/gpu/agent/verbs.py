@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from allotment_spawner.core.inventory import NodeInventory, Slice
+from allotment_spawner.core.samples import DeviceSample
 from allotment_spawner.gpu.cdi import CdiEntries
 from allotment_spawner.gpu.journal import Journal
 from allotment_spawner.gpu.nvml.events import XidWatcher
 from allotment_spawner.gpu.nvml.reader import NvmlReader
+from allotment_spawner.gpu.nvml.samples import Sampler
 from allotment_spawner.gpu.partitioner import Partitioner
 
-__all__ = ["Observation", "Verbs"]
+__all__ = ["Observation", "Sampled", "Verbs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,17 @@ class Observation:
     """An inventory, and the GPUs whose events say that they cannot be trusted any more."""
 
     inventory: NodeInventory
+    faults: dict[str, str]
+    """GPU UUID -> reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One GPU's samples, or why there are none; and what its events say of GPUs."""
+
+    devices: tuple[DeviceSample, ...]
+    unread: dict[str, str]
+    """GPU UUID -> why it cannot be read."""
     faults: dict[str, str]
     """GPU UUID -> reason."""
 
@@ -34,6 +47,7 @@ class Verbs:
         partitioner: Partitioner,
         journal: Journal,
         xids: XidWatcher,
+        sampler: Sampler,
         cdi: CdiEntries | None,
         boot_id: Callable[[], str],
     ) -> None:
@@ -41,6 +55,7 @@ class Verbs:
         self._partitioner = partitioner
         self._journal = journal
         self._xids = xids
+        self._sampler = sampler
         self._cdi = cdi
         self._boot_id = boot_id
 
@@ -51,8 +66,20 @@ class Verbs:
         for gpu in inventory.gpus:
             if gpu.problem is None:
                 self._xids.watch(gpu.index, gpu.uuid)
-        faults = {uuid: f"the driver reported Xid {xid}" for uuid, xid in self._xids.drain().items()}
-        return Observation(inventory, faults)
+        return Observation(inventory, self._faults())
+
+    def count(self) -> int:
+        """How many GPUs there are. NVMLError when the driver itself fails."""
+        return self._sampler.count()
+
+    def sample(self, index: int) -> Sampled:
+        """How hard the GPU at this index and its slices work."""
+        devices, unread = self._sampler.sample(index)
+        # An event that was read here is gone for `observe`, also when this process dies before that.
+        return Sampled(devices, unread, self._faults())
+
+    def _faults(self) -> dict[str, str]:
+        return {uuid: f"the driver reported Xid {xid}" for uuid, xid in self._xids.drain().items()}
 
     def ensure(self, gpu_uuid: str, profile: str, start: int, skip: Collection[int] = ()) -> Slice:
         self._journal.boot(self._boot_id())

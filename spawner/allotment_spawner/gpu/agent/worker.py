@@ -81,6 +81,13 @@ def _do(verbs: Verbs, task: Task) -> FromWorker:
             verbs.destroy(task.gpu_uuid, task.profile, task.start, task.skip)
         case "settle":
             verbs.settle(task.gpu_uuid, task.skip)
+        case "count":
+            return FromWorker(done=True, count=verbs.count())
+        case "sample":
+            sampled = verbs.sample(task.index)
+            return FromWorker(
+                done=True, devices=sampled.devices, unread=sampled.unread, faults=sampled.faults
+            )
     return FromWorker(done=True)
 
 

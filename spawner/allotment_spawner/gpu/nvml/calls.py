@@ -15,6 +15,7 @@ __all__ = [
     "error_word",
     "instances",
     "is_code",
+    "trouble",
 ]
 
 _MIB = 1 << 20
@@ -68,6 +69,15 @@ def error_word(error: Exception, nvml: Any) -> str:
         if getattr(nvml, f"NVML_ERROR_{name}") == value:
             return name
     return f"NVML error {value}" if value is not None else type(error).__name__
+
+
+def trouble(nvml: Any, error: Exception) -> str:
+    """Why a GPU cannot be read, for operators."""
+    if is_code(error, nvml, "GPU_IS_LOST"):
+        return "the GPU has fallen off the bus (GPU_IS_LOST); the node needs a restart"
+    if is_code(error, nvml, "NO_PERMISSION"):
+        return "reading its slices needs root (NO_PERMISSION): run allotment-agent as root"
+    return f"reading it failed with {error_word(error, nvml)}"
 
 
 def discover_profiles(nvml: Any, board: Any) -> tuple[Profile, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from allotment_spawner.core.inventory import Gpu, NodeInventory, Profile
 from allotment_spawner.gpu.nvml.board import Identity, Owns, identify, mig_is_on, process_name, read_board
-from allotment_spawner.gpu.nvml.calls import discover_profiles, error_word, is_code
+from allotment_spawner.gpu.nvml.calls import discover_profiles, is_code, trouble
 from allotment_spawner.gpu.nvml.islands import islands
 
 __all__ = ["NvmlReader"]
@@ -70,6 +70,16 @@ class NvmlReader:
                 return board, identity, self._discover(board, gpu_uuid) if mig else ()
         return None
 
+    def board(self, index: int) -> tuple[Any, str]:
+        """(handle, UUID) of the GPU at an index. Raises NVMLError."""
+        board, identity = self._open(index)
+        return board, identity.uuid
+
+    def uuid_at(self, index: int) -> str:
+        """The GPU last seen at an index, or a word that says that it is not known."""
+        known = self._known.get(index)
+        return known.uuid if known is not None else _unknown(index)
+
     def processes(self, board: Any) -> list[tuple[int, str | None, tuple[int, int]]]:
         """(pid, name, (instance id, compute id)) of everything on a board. Raises NVMLError."""
         return [
@@ -114,13 +124,7 @@ class NvmlReader:
         raise AssertionError("unreachable")
 
     def _broken(self, index: int, error: Exception) -> Gpu:
-        if is_code(error, self._nvml, "GPU_IS_LOST"):
-            problem = "the GPU has fallen off the bus (GPU_IS_LOST); the node needs a restart"
-        elif is_code(error, self._nvml, "NO_PERMISSION"):
-            problem = "reading its slices needs root (NO_PERMISSION): run allotment-agent as root"
-        else:
-            problem = f"reading it failed with {error_word(error, self._nvml)}"
-        known = self._known.get(index) or Identity(f"GPU-unknown-{index}", index, "unknown", 0, None)
+        known = self._known.get(index) or Identity(_unknown(index), index, "unknown", 0, None)
         return Gpu(
             uuid=known.uuid,
             index=index,
@@ -129,7 +133,7 @@ class NvmlReader:
             mig=False,
             axis=0,
             compute_capability=known.capability,
-            problem=problem,
+            problem=trouble(self._nvml, error),
         )
 
     def _link(self, indexes: list[int]) -> None:
@@ -137,3 +141,7 @@ class NvmlReader:
         if any(i not in self._islands for i in indexes):
             handles = {i: self._nvml.nvmlDeviceGetHandleByIndex(i) for i in indexes}
             self._islands = islands(self._nvml, handles)
+
+
+def _unknown(index: int) -> str:
+    return f"GPU-unknown-{index}"
