@@ -196,6 +196,8 @@ class MetricSettings(_Section):
         None
     )
     """A DCGM exporter's metrics page, for what NVML cannot tell of MIG slices before Hopper."""
+    name_people: bool = False
+    """Whether the page for Prometheus has people's names as labels of their sessions."""
 
 
 class LocalSettings(_Section):

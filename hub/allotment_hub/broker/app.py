@@ -14,12 +14,14 @@ from allotment_hub.broker.routes import (
     choices,
     data,
     disk,
+    exposition,
     fleet,
     health,
     homes,
     images,
     lease_steps,
     leases,
+    live,
     notices,
     pages,
     saved,
@@ -46,10 +48,11 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved, disk):
+    for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved, disk, live):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)
+    app.include_router(exposition.router, prefix=PREFIX)
     app.include_router(sign_in.router, prefix=PREFIX)
     app.include_router(pages.router, prefix=PREFIX)
     app.mount(f"{PREFIX}/static", StaticFiles(directory=STATIC), name="static")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 from typing import Final
 
-from allotment_spawner.core.errors import SignInNeeded
+from allotment_spawner.core.errors import NotAllowed, SignInNeeded
 from starlette.requests import Request
 
 from allotment_hub.broker.browser_sessions import BrowserSession, BrowserSessions
-from allotment_hub.broker.identity import Caller, caller_of
+from allotment_hub.broker.identity import Caller, caller_of, may_read_metrics
 from allotment_hub.broker.problems import CrossSite
 from allotment_hub.broker.token_answers import TokenAnswers
 
@@ -53,9 +53,27 @@ class Auth:
         _check_same_page(request, session)
         return await self.by_token(session.token)
 
+    async def may_scrape(self, request: Request) -> None:
+        """Raises `NotAllowed` unless an operator calls, or a token that was made for monitoring."""
+        if "authorization" in request.headers:
+            token = _bearer(request.headers["authorization"])
+            model = None if self._is_hubs(token) else await self._answers.answer(token)
+            if model is not None and may_read_metrics(model):
+                return
+        caller = await self.caller(request)
+        request.state.caller = caller
+        if not caller.operator:
+            raise NotAllowed(
+                "Only operators may read the metrics.",
+                "Use an operator's token, or one with the scope read:metrics.",
+            )
+
+    def _is_hubs(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._hub_token)
+
     async def by_token(self, token: str) -> Caller:
         """The owner of this token; asks the hub unless it is the hub's own or was asked just now."""
-        if hmac.compare_digest(token.encode(), self._hub_token):
+        if self._is_hubs(token):
             return _HUB
         model = await self._answers.answer(token)
         if model is None:

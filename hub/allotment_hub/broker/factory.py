@@ -14,6 +14,7 @@ from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker import fronts
 from allotment_hub.broker.disk_parts import Room
+from allotment_hub.broker.metrics.monitoring import Monitoring
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
@@ -59,6 +60,7 @@ class Broker:
     scratch: Scratch | None
     saved: Saved
     changes: Changes
+    monitoring: Monitoring
     reconciler: Reconciler
     scheduler: Scheduler
     jobs: Jobs
@@ -123,6 +125,7 @@ def build_broker(
     parts.store.listen(fronts.listener(parts))
     parts.store.listen(parts.data.listen)
     parts.store.listen(parts.room_parts.listen)
+    parts.store.listen(parts.monitoring_parts.tally.committed)
     return _broker(parts, settle_s)
 
 
@@ -141,12 +144,13 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
         changes=parts.changes,
+        monitoring=parts.monitoring_parts.monitoring,
         reconciler=fronts.reconciler(parts),
         scheduler=parts.scheduler,
         jobs=parts.jobs,
         store=parts.store,
         load=_loader(parts),
-        loops=(parts.home_parts.homes.run, *parts.room_parts.loops),
+        loops=(parts.home_parts.homes.run, *parts.room_parts.loops, parts.monitoring_parts.monitoring.run),
     )
 
 
@@ -161,5 +165,6 @@ def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
         await parts.notices.load()
         await parts.images.load()
         await parts.data.datasets.load()
+        await parts.monitoring_parts.monitoring.load()
 
     return load

@@ -8,10 +8,12 @@ from typing import Any, Final, Literal
 
 from allotment_spawner.core.errors import NotAllowed
 
-__all__ = ["ACCESS_SCOPES", "ACT_AS_SCOPE", "Caller", "caller_of"]
+__all__ = ["ACCESS_SCOPES", "ACT_AS_SCOPE", "Caller", "caller_of", "may_read_metrics"]
 
 ACT_AS_SCOPE: Final = "custom:allotment:act-as"
 ACCESS_SCOPES: Final = frozenset({"access:services", "access:services!service=allotment"})
+READ_METRICS: Final = "read:metrics"
+"""JupyterHub's own scope for its `/hub/metrics`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,11 @@ class Caller:
     def person(self) -> str | None:
         """The person's name; None for services."""
         return self.name if self.kind == "person" else None
+
+
+def may_read_metrics(model: Mapping[str, Any]) -> bool:
+    """Whether this token was made for monitoring; it needs no other right."""
+    return READ_METRICS in (model.get("scopes") or ())
 
 
 def caller_of(model: Mapping[str, Any], *, operators_group: str) -> Caller:

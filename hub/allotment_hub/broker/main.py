@@ -190,6 +190,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         disk=broker.disk,
         saved=broker.saved,
         changes=broker.changes,
+        monitoring=broker.monitoring,
         hub=hub,
         auth=auth,
         seal=SignInSeal(clock=clock),

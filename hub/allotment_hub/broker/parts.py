@@ -15,6 +15,8 @@ from allotment_spawner.gpu.client import Agent
 from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.home_parts import HomeParts
+from allotment_hub.broker.metrics.collector import Collector
+from allotment_hub.broker.monitoring_parts import MonitoringParts
 from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
@@ -250,6 +252,37 @@ class Parts:
             gauge=self.gauge,
             store=self.store,
             book=self.book,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def monitoring_parts(self) -> MonitoringParts:
+        return MonitoringParts(
+            site=self.site,
+            catalog=self.catalog,
+            runtime=self.runtime,
+            store=self.store,
+            book=self.book,
+            situation=self.situation,
+            observations=self.seen,
+            collector=self.collector,
+            stops=self.notices.stops,
+            cost=lambda _lease, _now: None,
+            budget=lambda _lease, _now: None,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def collector(self) -> Collector:
+        return Collector(
+            every_s=self.site.metrics.every_s,
+            devices=self.agent.samples,
+            sampler=None,
+            fill_in=None,
+            keeper=None,
+            book=self.book,
+            observations=self.seen,
+            cores=lambda _lease: None,
             clock=self.clock,
         )
 

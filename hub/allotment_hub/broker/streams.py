@@ -21,7 +21,8 @@ __all__ = ["EventStream", "Streams"]
 
 _PER_PERSON: Final = 24
 _PER_SERVICE: Final = 4096
-Event = tuple[str, Mapping[str, Any]]
+Event = tuple[str, Mapping[str, Any] | str]
+"""(name, data); a str is JSON already."""
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +117,7 @@ class Streams:
 
 def _encoded(event: Event) -> bytes:
     name, data = event
-    return format_sse_event(event=name, data_str=json.dumps(data))
+    return format_sse_event(event=name, data_str=data if isinstance(data, str) else json.dumps(data))
 
 
 async def _pump(events: AsyncIterator[Event], queue: asyncio.Queue[Event | None]) -> None:

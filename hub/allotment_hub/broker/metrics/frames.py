@@ -100,7 +100,7 @@ class Frame:
 
     def _part(self, one: LeaseReading) -> str:
         if one.lease not in self._parts:
-            self._parts[one.lease] = one.model_dump_json()
+            self._parts[one.lease] = one.model_dump_json(ensure_ascii=True)
         return self._parts[one.lease]
 
 

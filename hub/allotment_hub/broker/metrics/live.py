@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Protocol
 
 from allotment_hub.broker.metrics.frames import Frame, LeaseReading
 from allotment_hub.broker.metrics.rounds import Round
 
-__all__ = ["Live", "LiveApi"]
-
-
-class LiveApi(Protocol):
-    def watch(self, user: str | None) -> AsyncIterator[str]:
-        """JSON of each round, the last one first: this person's sessions, or everybody's for None."""
+__all__ = ["Live"]
 
 
 class Live:
-    """Implements `LiveApi`. Nothing is worked out while nobody listens."""
+    """Nothing is worked out while nobody listens."""
 
     def __init__(
         self,
         *,
-        latest: Callable[[], Round | None],
+        latest: Callable[[], Round],
         subscribe: Callable[[], AsyncIterator[int]],
-        readings: Callable[[Round | None, datetime], Sequence[LeaseReading]],
+        readings: Callable[[Round, datetime], Sequence[LeaseReading]],
         book_version: Callable[[], int],
         every_s: float,
         clock: Callable[[], datetime],
@@ -39,7 +33,7 @@ class Live:
         self._every_s = every_s
         self._clock = clock
         self._frame: Frame | None = None
-        self._frame_of: tuple[Round | None, int] | None = None
+        self._frame_of: tuple[Round, int] | None = None
         self.listeners = 0
         self.computed = 0
         """Frames that were worked out since the start."""
@@ -49,14 +43,14 @@ class Live:
         latest, version = self._latest(), self._book_version()
         known = self._frame_of
         if self._frame is None or known is None or known[0] is not latest or known[1] != version:
-            now = self._clock()
-            at = now if latest is None else latest.at
-            self._frame = Frame(at=at, every_s=self._every_s, leases=self._readings(latest, now))
+            leases = self._readings(latest, self._clock())
+            self._frame = Frame(at=latest.at, every_s=self._every_s, leases=leases)
             self._frame_of = (latest, version)
             self.computed += 1
         return self._frame
 
     async def watch(self, user: str | None) -> AsyncIterator[str]:
+        """JSON of each round, the last one first: this person's sessions, or everybody's for None."""
         self.listeners += 1
         try:
             async with aclosing(self._subscribe()) as rounds:  # type: ignore[type-var]

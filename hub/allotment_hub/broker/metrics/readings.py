@@ -59,12 +59,12 @@ class Readings:
         self._simulated = simulated
         self._money = money
 
-    def __call__(self, latest: Round | None, now: datetime) -> list[LeaseReading]:
+    def __call__(self, latest: Round, now: datetime) -> list[LeaseReading]:
         inventory = self._inventory()
         models = {} if inventory is None else {gpu.uuid: gpu.model for gpu in inventory.gpus}
         simulated = self._simulated if inventory is None else inventory.simulated
         leases = sorted(self._book.all(), key=lambda lease: lease.seq)
-        return [self._one(lease, latest or Round(at=now), now, models, simulated) for lease in leases]
+        return [self._one(lease, latest, now, models, simulated) for lease in leases]
 
     def _one(
         self, lease: Lease, latest: Round, now: datetime, models: Mapping[str, str], simulated: bool

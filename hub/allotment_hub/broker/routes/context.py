@@ -23,6 +23,7 @@ from allotment_hub.broker.services.facade import (
     HomesApi,
     LastCallsApi,
     LeasesApi,
+    MonitoringApi,
     NoticesApi,
 )
 from allotment_hub.broker.services.images import ImagesApi
@@ -69,6 +70,7 @@ class Context:
     disk: DiskApi
     saved: SavedApi
     changes: ChangesApi
+    monitoring: MonitoringApi
     hub: HubClient
     auth: Auth
     seal: SignInSeal

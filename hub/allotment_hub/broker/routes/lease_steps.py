@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allotment_spawner.core.errors import Refusal
 from allotment_spawner.wire import Activate, Confirm, LeaseReply, LeaseRequest
 from fastapi import APIRouter
 
@@ -16,7 +17,11 @@ router = APIRouter(prefix="/leases", tags=["leases (hub only)"], responses=PROBL
 @router.post("", status_code=201, dependencies=[ONLY_THE_HUB])
 async def request_lease(context: Ctx, body: LeaseRequest, attempt: RequiredAttempt) -> LeaseReply:
     """A session's lease, queued or granted; the same attempt again gets the same answer."""
-    return await context.leases.request(attempt=attempt, body=body)
+    try:
+        return await context.leases.request(attempt=attempt, body=body)
+    except Refusal as refusal:
+        context.monitoring.refused(refusal.code)
+        raise
 
 
 @router.put("/{lease_id}/renew")

@@ -38,6 +38,7 @@ __all__ = [
     "HomesApi",
     "LastCallsApi",
     "LeasesApi",
+    "MonitoringApi",
     "NoticesApi",
 ]
 
@@ -131,6 +132,18 @@ class ExplainerApi(Protocol):
     async def explain(self, lease_id: str, *, for_operator: bool) -> Explanation: ...
 
 
+class MonitoringApi(Protocol):
+    async def page(self) -> bytes:
+        """Everything that is known now, in Prometheus' text format 0.0.4."""
+
+    def watch(self, user: str | None) -> AsyncIterator[str]:
+        """JSON of each round of samples, the last one first: this person's sessions, or everybody's for
+        None."""
+
+    def refused(self, code: str) -> None:
+        """A start was refused when it was asked for."""
+
+
 class ChangesApi(Protocol):
     def subscribe(self) -> AsyncIterator[int]:
         """Version numbers, the current one first, then at most two a second."""
@@ -174,6 +187,9 @@ class Broker(Protocol):
 
     @property
     def changes(self) -> ChangesApi: ...
+
+    @property
+    def monitoring(self) -> MonitoringApi: ...
 
     async def start(self) -> None: ...
 

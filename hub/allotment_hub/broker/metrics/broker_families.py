@@ -1,0 +1,224 @@
+"""Queue, starts, books and the broker's own health as Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from allotment_spawner.core.lease import LeaseState
+from prometheus_client.core import HistogramMetricFamily, Metric
+
+from allotment_hub.broker.metrics.families import counter, gauge
+from allotment_hub.broker.metrics.sums import OutageSum, Sums
+from allotment_hub.broker.metrics.tally import Histogram, Tally
+
+__all__ = [
+    "Collecting",
+    "Health",
+    "collector_families",
+    "health_families",
+    "lease_families",
+    "money_families",
+]
+
+_SHOWN: Final = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What answers, and what can be had. `room`: flavor -> (free, in all)."""
+
+    version: str
+    engine: str
+    simulated: bool
+    agent_up: bool
+    engine_up: bool
+    strays: int
+    room: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """How the rounds of samples go. `missed`: source -> rounds in which it did not answer."""
+
+    rounds: int
+    missed: Mapping[str, int]
+    last_at: datetime
+    took_s: float
+    every_s: float
+    listeners: int
+    frames: int
+
+
+def health_families(health: Health) -> list[Metric]:
+    labels = (health.version, health.engine, str(health.simulated).lower())
+    return [
+        gauge("allotment_info", "This installation.", ("version", "engine", "simulated"), [(labels, 1.0)]),
+        gauge("allotment_agent_up", "1 while the agent answers.", (), [((), float(health.agent_up))]),
+        gauge(
+            "allotment_engine_up",
+            "1 while the engine answers.",
+            ("engine",),
+            [((health.engine,), float(health.engine_up))],
+        ),
+        gauge(
+            "allotment_strays",
+            "Workloads with our label that no known lease explains.",
+            (),
+            [((), float(health.strays))],
+        ),
+        gauge(
+            "allotment_flavor_free",
+            "Sessions of this flavor that could start now.",
+            ("flavor",),
+            [((flavor,), float(free)) for flavor, (free, _) in health.room.items()],
+        ),
+        gauge(
+            "allotment_flavor_capacity",
+            "Sessions of this flavor that could run if everything usable were free.",
+            ("flavor",),
+            [((flavor,), float(all_)) for flavor, (_, all_) in health.room.items()],
+        ),
+    ]
+
+
+def lease_families(
+    leases: Counter[tuple[str, str]], oldest_wait_s: float | None, tally: Tally
+) -> list[Metric]:
+    """`leases`: (flavor, state) -> how many, of every flavor that is offered."""
+    flavors = sorted({flavor for flavor, _ in leases})
+    now = [
+        ((flavor, state.value), float(leases[flavor, state.value])) for flavor in flavors for state in _SHOWN
+    ]
+    waiting = sum(count for (_, state), count in leases.items() if state == LeaseState.QUEUED.value)
+    return [
+        gauge("allotment_leases", "Leases that are not over.", ("flavor", "state"), now),
+        gauge("allotment_queue_length", "Leases that wait for a device.", (), [((), float(waiting))]),
+        gauge(
+            "allotment_queue_oldest_wait_seconds",
+            "How long the one that waits longest has waited; none while nobody waits.",
+            (),
+            [] if oldest_wait_s is None else [((), oldest_wait_s)],
+        ),
+        counter(
+            "allotment_starts_granted_total",
+            "Starts that got their device, since the broker's start.",
+            ("flavor",),
+            [((flavor,), float(count)) for flavor, count in tally.granted.items()],
+        ),
+        counter(
+            "allotment_starts_refused_total",
+            "Starts that were refused, by the refusal's code, since the broker's start.",
+            ("code",),
+            [((code,), float(count)) for code, count in tally.refused.items()],
+        ),
+        counter(
+            "allotment_leases_ended_total",
+            "Leases that ended, by reason, since the broker's start.",
+            ("flavor", "reason"),
+            [(key, float(count)) for key, count in tally.ended.items()],
+        ),
+        _histogram("allotment_queue_wait_seconds", "From the request to the grant.", tally.waits),
+        _histogram(
+            "allotment_session_start_seconds", "From the grant to the server that answers.", tally.starts
+        ),
+    ]
+
+
+def money_families(sums: Sums, outages: Mapping[str, OutageSum]) -> list[Metric]:
+    labels = ("kind", "currency")
+    return [
+        gauge(
+            "allotment_ledger_amount",
+            "Sum of the ledger's entries; refunds are negative.",
+            labels,
+            [(key, float(amount)) for key, amount in sums.amounts.items()],
+        ),
+        gauge(
+            "allotment_ledger_gpu_seconds",
+            "Whole GPUs times seconds in the ledger's entries.",
+            labels,
+            [(key, float(seconds)) for key, seconds in sums.gpu_seconds.items()],
+        ),
+        counter(
+            "allotment_ledger_entries_total",
+            "Entries of the ledger.",
+            labels,
+            [(key, float(count)) for key, count in sums.entries.items()],
+        ),
+        counter(
+            "allotment_outages_total",
+            "Outages that were recorded, in which nothing is billed.",
+            ("what",),
+            [((what,), float(one.count)) for what, one in outages.items()],
+        ),
+        counter(
+            "allotment_outage_seconds_total",
+            "Their duration in all.",
+            ("what",),
+            [((what,), one.seconds) for what, one in outages.items()],
+        ),
+        gauge(
+            "allotment_outages_open",
+            "Outages that last.",
+            ("what",),
+            [((what,), float(one.open)) for what, one in outages.items()],
+        ),
+    ]
+
+
+def collector_families(found: Collecting) -> list[Metric]:
+    return [
+        counter(
+            "allotment_collector_rounds_total",
+            "Rounds of samples since the broker's start.",
+            (),
+            [((), float(found.rounds))],
+        ),
+        counter(
+            "allotment_collector_missed_total",
+            "Rounds in which a source of samples did not answer.",
+            ("source",),
+            [((source,), float(count)) for source, count in found.missed.items()],
+        ),
+        gauge(
+            "allotment_collector_last_round_timestamp_seconds",
+            "When the last round was.",
+            (),
+            [((), found.last_at.timestamp())] if found.rounds else [],
+        ),
+        gauge(
+            "allotment_collector_round_duration_seconds",
+            "How long the last round took.",
+            (),
+            [((), found.took_s)] if found.rounds else [],
+        ),
+        gauge(
+            "allotment_collector_interval_seconds",
+            "How often samples are taken.",
+            (),
+            [((), found.every_s)],
+        ),
+        gauge(
+            "allotment_stream_listeners",
+            "Open streams of samples.",
+            (),
+            [((), float(found.listeners))],
+        ),
+        counter(
+            "allotment_stream_frames_total",
+            "Rounds that were put together for listeners, however many listened.",
+            (),
+            [((), float(found.frames))],
+        ),
+    ]
+
+
+def _histogram(name: str, help_: str, found: Mapping[str, Histogram]) -> Metric:
+    made = HistogramMetricFamily(name, help_, labels=("flavor",))
+    for flavor, histogram in found.items():
+        made.add_metric((flavor,), histogram.buckets(), histogram.total_s)
+    return made
