@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = ["PLACES", "Segment", "Span", "Tariff", "Window", "midnight"]
+__all__ = ["PLACES", "Segment", "Span", "Tariff", "Window", "midnight", "rounded"]
 
 Span = tuple[datetime, datetime]
 """From and to, aware; the end is not in it."""
@@ -83,11 +83,15 @@ class Tariff:
 
     def cost(self, spans: Iterable[Span]) -> Decimal:
         """Of these spans in all, rounded once: to 6 places, half to even."""
+        return rounded(self.exact(spans))
+
+    def exact(self, spans: Iterable[Span]) -> Fraction:
+        """The same before it is rounded: what adds up."""
         total = Fraction(0)
         for start, end in spans:
             for part in self.segments(start, end):
                 total += Fraction(part.per_hour) * ((part.end - part.start) // timedelta(microseconds=1))
-        return Decimal(round(total / _HOUR_US * 10**PLACES)).scaleb(-PLACES)
+        return total / _HOUR_US
 
     def as_json(self) -> dict[str, Any]:
         """For the lease's `rates`; `from_json` reads it."""
@@ -138,6 +142,11 @@ class Tariff:
             found.update(_change_of_clock(day, zone))
             day += timedelta(days=1)
         return sorted(edge for edge in found if start < edge < end)
+
+
+def rounded(money: Fraction) -> Decimal:
+    """To 6 places, half to even."""
+    return Decimal(round(money * 10**PLACES)).scaleb(-PLACES)
 
 
 def midnight(day: date, zone: str) -> datetime:

@@ -122,6 +122,8 @@ def build_broker(
         gauge=gauge,
         room=room,
     )
+    parts.store.listen_entries(parts.money.ledger.listen)
+    parts.store.listen(parts.money.ledger.listen_leases)
     parts.store.listen(fronts.listener(parts))
     parts.store.listen(parts.data.listen)
     parts.store.listen(parts.room_parts.listen)
@@ -160,6 +162,7 @@ def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
     async def load() -> None:
         parts.book.apply(await parts.store.read(lambda tx: tx.unended()))
         await parts.outages.load()
+        await parts.money.ledger.load()
         await parts.situation.load()
         await parts.history.load()
         await parts.notices.load()

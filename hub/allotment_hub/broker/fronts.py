@@ -27,7 +27,6 @@ def listener(parts: Parts) -> Listener:
 def leases(parts: Parts, settle_s: float) -> Leases:
     return Leases(
         policies=parts.site.policies,
-        catalog=parts.catalog,
         store=parts.store,
         book=parts.book,
         admission=parts.admission,
@@ -41,7 +40,10 @@ def leases(parts: Parts, settle_s: float) -> Leases:
             history=parts.history,
             clock=parts.clock,
             waits_for=parts.room_parts.waits_for(parts.data.dataset_part.waits_for),
+            ledger=parts.money.ledger,
         ),
+        ledger=parts.money.ledger,
+        tariffs=parts.money.tariffs,
         problem=_problem,
         clock=parts.clock,
         settle_s=settle_s,
@@ -99,6 +101,8 @@ def reconciler(parts: Parts) -> Reconciler:
         stopping=parts.stopping,
         upkeep=parts.upkeep,
         announced=parts.announced,
+        gpu_outages=parts.money.gpu_outages,
+        ledger=parts.money.ledger,
         history=parts.history,
         changes=parts.changes,
         bell=parts.bell,

@@ -16,6 +16,7 @@ from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.home_parts import HomeParts
 from allotment_hub.broker.metrics.collector import Collector
+from allotment_hub.broker.money_parts import MoneyParts
 from allotment_hub.broker.monitoring_parts import MonitoringParts
 from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.announced import AnnouncedStops
@@ -88,7 +89,9 @@ class Parts:
 
     @cached_property
     def outages(self) -> Outages:
-        return Outages(store=self.store, observations=self.seen, clock=self.clock)
+        return Outages(
+            store=self.store, observations=self.seen, book=self.money.outage_book, clock=self.clock
+        )
 
     @cached_property
     def situation(self) -> Situation:
@@ -159,6 +162,7 @@ class Parts:
             situation=self.situation,
             observations=self.seen,
             extras=self.extras,
+            tariffs=self.money.tariffs,
             clock=self.clock,
         )
 
@@ -212,6 +216,7 @@ class Parts:
             store=self.store,
             observations=self.seen,
             jobs=self.jobs,
+            posting=self.money.posting,
             grace_s=self.site.policies.stop_grace_s,
             clock=self.clock,
             on_step=self.on_step,
@@ -283,6 +288,18 @@ class Parts:
             book=self.book,
             observations=self.seen,
             cores=lambda _lease: None,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def money(self) -> MoneyParts:
+        return MoneyParts(
+            site=self.site,
+            catalog=self.catalog,
+            store=self.store,
+            book=self.book,
+            observations=self.seen,
+            notices=self.notices,
             clock=self.clock,
         )
 

@@ -27,9 +27,11 @@ from allotment_hub.broker.services.decide import (
     needs_hub,
 )
 from allotment_hub.broker.services.ending import begin_end
+from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.refusals import refusal_for
@@ -70,6 +72,8 @@ class Reconciler:
         stopping: Stopping,
         upkeep: Upkeep,
         announced: AnnouncedStops,
+        gpu_outages: GpuOutages,
+        ledger: Ledger,
         history: History,
         changes: Changes,
         bell: Bell,
@@ -88,6 +92,8 @@ class Reconciler:
         self._stopping = stopping
         self._upkeep = upkeep
         self._announced = announced
+        self._gpu_outages = gpu_outages
+        self._ledger = ledger
         self._history = history
         self._changes = changes
         self._bell = bell
@@ -117,6 +123,7 @@ class Reconciler:
         await self._seen.look_at_engine()
         await self._outages.began()
         await self._seen.look_at_agent()
+        await self._gpu_outages.round()
         await self._sort_workloads()
         await self._restarted(before)
         await self._granted([lease for lease in before if lease.state is LeaseState.GRANTED])
@@ -128,6 +135,7 @@ class Reconciler:
         await self._announced.round()
         await self._outages.over()
         await self._upkeep.round()
+        await self._ledger.round()
         self._hub.keep_only({lease.id for lease in before})
         self._waiters.keep_only({lease.id for lease in self._book.all()})
         if self._history_at is None or self._clock() - self._history_at > timedelta(seconds=_HISTORY_S):

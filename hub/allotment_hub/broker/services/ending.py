@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -54,21 +56,21 @@ def set_note(tx: Transaction, lease_id: str, note: str | None) -> None:
         tx.set_lease(lease_id, note=note)
 
 
-def finish(tx: Transaction, lease_id: str, now: datetime) -> None:
-    """To `ended`, and its slots with it: the only place where the slots of a lease that ran are freed."""
+def finish(
+    tx: Transaction, lease_id: str, now: datetime, last: Callable[[Transaction, Lease, datetime], None]
+) -> None:
+    """To `ended`, and its slots with it: the only place where the slots of a lease that ran are freed.
+    `last` posts what it still owes, in this same transaction."""
     lease = tx.lease(lease_id)
     if lease is None or lease.state is not LeaseState.ENDING:
         return
     ran = lease.granted_at is not None
     at = _not_before(now, lease.ending_at, lease.stopped_at)
+    stopped_at = (lease.stopped_at or at) if ran else None
+    if lease.active_at is not None:
+        last(tx, replace(lease, stopped_at=stopped_at), now)
     tx.free_slots(lease_id, forget_devices=not ran)
-    tx.set_lease(
-        lease_id,
-        state=LeaseState.ENDED,
-        ended_at=at,
-        stopped_at=(lease.stopped_at or at) if ran else None,
-        note=None,
-    )
+    tx.set_lease(lease_id, state=LeaseState.ENDED, ended_at=at, stopped_at=stopped_at, note=None)
 
 
 def _not_before(at: datetime, *earlier: datetime | None) -> datetime:

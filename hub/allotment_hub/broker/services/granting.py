@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from allotment_spawner.core.errors import Refusal
@@ -14,6 +15,7 @@ from allotment_hub.broker.services.extras import Extras
 from allotment_hub.broker.services.launching import launch_of
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.situation import Situation
+from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.store.records import Cut, Device, Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.transaction import Transaction
@@ -38,6 +40,7 @@ class Granting:
         situation: Situation,
         observations: Observations,
         extras: Extras,
+        tariffs: Tariffs,
         clock: Callable[[], datetime],
     ) -> None:
         self._site = site
@@ -48,6 +51,7 @@ class Granting:
         self._situation = situation
         self._seen = observations
         self._extras = extras
+        self._tariffs = tariffs
         self._clock = clock
 
     def offered(self, lease: Lease) -> bool:
@@ -92,7 +96,8 @@ class Granting:
             tx.reserve(lease_id, devices)
             tx.add_cuts(cuts)
             if not cuts:
-                self._grant(tx, lease, [device.gpu_uuid for device in devices])
+                held = replace(lease, devices=tuple(devices))
+                self._grant(tx, held, [device.gpu_uuid for device in devices])
             return True
 
         done = await self._store.write("reserve", work)
@@ -138,15 +143,15 @@ class Granting:
                 simulated=inventory is not None and inventory.simulated and bool(uuids),
             ),
         )
-        price = flavor.rate
+        tariff = self._tariffs.at_grant(lease, lease.devices)
         tx.name_devices(lease.id, uuids)
         tx.set_lease(
             lease.id,
             state=LeaseState.GRANTED,
             granted_at=now,
             deadline_at=now + timedelta(seconds=self._site.policies.grant_deadline_s),
-            price_per_hour=price,
-            rates=[{"from_s": "0", "per_hour": format(price, "f"), "currency": self._site.currency}],
+            price_per_hour=tariff.rate(now),
+            rates=tariff.as_json(),
             launch=launch.model_dump(mode="json"),
             boot_id=None if inventory is None else inventory.boot_id,
             note=None,

@@ -21,6 +21,7 @@ from allotment_spawner.wire import (
 from allotment_hub.accounting.queueing import Expected
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.history import History
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.store.records import Lease
 
 __all__ = ["LeaseViews"]
@@ -44,8 +45,10 @@ class LeaseViews:
         history: History,
         clock: Callable[[], datetime],
         waits_for: Callable[[Lease], Work | None],
+        ledger: Ledger,
     ) -> None:
         """`waits_for`: what else than a device a queued lease waits for, from memory."""
+        self._ledger = ledger
         self._waits_for = waits_for
         self._book = book
         self._history = history
@@ -88,6 +91,8 @@ class LeaseViews:
             version=wants.get("version"),
             datasets=tuple(wants.get("datasets", ())),
             charged_to=wants.get("charged_to"),
+            cost=self._ledger.cost(lease, self._clock()),
+            currency=self._ledger.currency(lease),
         )
 
     def reply(self, lease: Lease) -> LeaseReply:

@@ -33,17 +33,18 @@ from allotment_hub.broker.services.ending import begin_end
 from allotment_hub.broker.services.environments import Environments
 from allotment_hub.broker.services.extras import Ask, Extras
 from allotment_hub.broker.services.lease_views import LeaseViews
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.outages import engine_down_since
 from allotment_hub.broker.services.planning import pools_in
 from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.requests import Entry, again, enter, record_refusal, stale
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.steps import activate, confirm, no_such_lease, renew
+from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.services.waiters import Waiters
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.transaction import Transaction
-from allotment_hub.catalog import Catalog
 from allotment_hub.site import Policies
 
 __all__ = ["Leases"]
@@ -69,7 +70,6 @@ class Leases:
         self,
         *,
         policies: Policies,
-        catalog: Catalog,
         store: Store,
         book: Book,
         admission: Admission,
@@ -79,6 +79,8 @@ class Leases:
         waiters: Waiters,
         signals: Signals,
         views: LeaseViews,
+        ledger: Ledger,
+        tariffs: Tariffs,
         problem: Callable[[Refusal], dict[str, Any]],
         clock: Callable[[], datetime],
         settle_s: float,
@@ -89,7 +91,6 @@ class Leases:
         self._settle_s = settle_s
         self._being_made = being_made
         self._policies = policies
-        self._catalog = catalog
         self._store = store
         self._book = book
         self._admission = admission
@@ -99,6 +100,8 @@ class Leases:
         self._waiters = waiters
         self._signals = signals
         self._views = views
+        self._ledger = ledger
+        self._tariffs = tariffs
         self._problem = problem
         self._clock = clock
 
@@ -115,19 +118,22 @@ class Leases:
     async def _enter(self, attempt: str, body: LeaseRequest) -> Lease:
         self._admission.names_exist(body.flavor, body.environment)
         groups = await self._admission.groups_of(body.user)
-        entry = Entry(attempt, body, None, self._clock(), self._policies.grant_deadline_s)
+        now = self._clock()
+        price = self._tariffs.quoted(body.flavor, {}).rate(now)
+        entry = Entry(attempt, body, None, now, self._policies.grant_deadline_s, price)
         try:
             version = self._environments.wanted_version(body)
             wish = self._admission.check(body.user, body.flavor, body.environment, groups, version)
             pools = None if wish is None else pools_in(wish)
             wants = await self._extras.check(Ask(body, groups, wish))
-            entry = replace(entry, pools=pools, wants=wants)
+            price = self._tariffs.quoted(body.flavor, wants).rate(now)
+            entry = replace(entry, pools=pools, wants=wants, price=price)
             return await self._store.write("request", lambda tx: self._enter_once(tx, entry))
         except _KEPT as refusal:
             why = refusal
             await self._store.write(
                 "refuse",
-                lambda tx: record_refusal(tx, entry, catalog=self._catalog, problem=self._problem, why=why),
+                lambda tx: record_refusal(tx, entry, problem=self._problem, why=why),
             )
             raise
 
@@ -136,7 +142,7 @@ class Leases:
         lease = again(tx, entry.attempt, entry.body)
         if lease is not None:
             return lease
-        return enter(tx, entry, catalog=self._catalog, check_count=self._admission.check_count)
+        return enter(tx, entry, check_count=self._admission.check_count)
 
     async def _settle(self, lease_id: str) -> None:
         """Wait a moment, so that a free device comes back granted in the first answer."""
@@ -225,6 +231,7 @@ class Leases:
 
     async def find(self, *, user: str | None, server: str | None, live: bool, limit: int) -> list[LeaseView]:
         found = await self._store.read(lambda tx: tx.find(user=user, server=server, live=live, limit=limit))
+        await self._ledger.know(found)
         return [self._views.view(lease) for lease in found]
 
     async def owner_of(self, lease_id: str) -> str:
@@ -234,4 +241,5 @@ class Leases:
         lease = self._book.get(lease_id) or await self._store.read(lambda tx: tx.lease(lease_id))
         if lease is None:
             raise no_such_lease()
+        await self._ledger.know([lease])
         return lease

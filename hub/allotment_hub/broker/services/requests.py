@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from allotment_spawner.core.errors import BadOptions, Refusal, StaleAttempt, refusal_from_code
@@ -16,7 +17,6 @@ from allotment_spawner.wire import LeaseRequest
 from allotment_hub.broker.services.ending import begin_end
 from allotment_hub.broker.store.records import Attempt, Lease
 from allotment_hub.broker.store.transaction import Transaction
-from allotment_hub.catalog import Catalog
 
 __all__ = ["Entry", "again", "enter", "record_refusal", "stale"]
 
@@ -30,6 +30,8 @@ class Entry:
     pools: frozenset[str] | None
     now: datetime
     grant_deadline_s: int
+    price: Decimal
+    """Per hour now, for this person."""
     wants: dict[str, Any] = field(default_factory=dict)
 
 
@@ -66,7 +68,7 @@ def again(tx: Transaction, attempt: str, body: LeaseRequest) -> Lease | None:
     return lease
 
 
-def enter(tx: Transaction, entry: Entry, *, catalog: Catalog, check_count: Callable[[int], None]) -> Lease:
+def enter(tx: Transaction, entry: Entry, *, check_count: Callable[[int], None]) -> Lease:
     """Take over the person's waiting lease of this server, or replace it, or make a new one."""
     body, now = entry.body, entry.now
     old = tx.live_of(body.user, body.server)
@@ -81,7 +83,7 @@ def enter(tx: Transaction, entry: Entry, *, catalog: Catalog, check_count: Calla
         if old is not None:
             begin_end(tx, old.id, EndReason.REPLACED, now)
         check_count(tx.live_count(body.user))
-        lease = tx.add_lease(**_new(entry, catalog), state=LeaseState.QUEUED)
+        lease = tx.add_lease(**_new(entry), state=LeaseState.QUEUED)
     tx.add_attempt(Attempt(entry.attempt, lease.id, _hash(body), now))
     return lease
 
@@ -99,14 +101,13 @@ def record_refusal(
     tx: Transaction,
     entry: Entry,
     *,
-    catalog: Catalog,
     problem: Callable[[Refusal], dict[str, Any]],
     why: Refusal,
 ) -> None:
     """Keep a refused request as an ended lease, so that its reason can be read and explained later."""
     if tx.attempt(entry.attempt) is not None:
         return
-    values = _new(entry, catalog)
+    values = _new(entry)
     why.details.setdefault("lease", values["id"])
     lease = tx.add_lease(
         **values,
@@ -119,7 +120,7 @@ def record_refusal(
     tx.add_attempt(Attempt(entry.attempt, lease.id, _hash(entry.body), entry.now))
 
 
-def _new(entry: Entry, catalog: Catalog) -> dict[str, Any]:
+def _new(entry: Entry) -> dict[str, Any]:
     body = entry.body
     return {
         "id": secrets.token_hex(8),
@@ -130,7 +131,7 @@ def _new(entry: Entry, catalog: Catalog) -> dict[str, Any]:
         "environment": body.environment,
         "flavor": body.flavor,
         "attempt": entry.attempt,
-        "price_per_hour": catalog.flavors[body.flavor].rate,
+        "price_per_hour": entry.price,
         "created_at": entry.now,
         "pools": entry.pools,
         "wants": entry.wants or None,

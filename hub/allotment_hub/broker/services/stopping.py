@@ -14,6 +14,7 @@ from allotment_spawner.engines.base import Engine, Workload
 from allotment_hub.broker.services.ending import finish, mark_stopped, set_note
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.posting import Posting
 from allotment_hub.broker.store.records import Device, Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.transaction import Transaction
@@ -36,6 +37,7 @@ class Stopping:
         store: Store,
         observations: Observations,
         jobs: Jobs,
+        posting: Posting,
         grace_s: float,
         clock: Callable[[], datetime],
         on_step: Callable[[str], None],
@@ -45,6 +47,7 @@ class Stopping:
         self._store = store
         self._seen = observations
         self._jobs = jobs
+        self._posting = posting
         self._grace_s = grace_s
         self._clock = clock
         self._on_step = on_step
@@ -79,7 +82,7 @@ class Stopping:
             if stopped_at is not None:
                 mark_stopped(tx, lease.id, stopped_at)
             if obstacle is None:
-                finish(tx, lease.id, self._clock())
+                finish(tx, lease.id, self._clock(), self._posting.last)
             elif lease.note != obstacle:
                 set_note(tx, lease.id, obstacle)
 

@@ -49,7 +49,7 @@ class Lease:
     attempt: str
     engine_ref: str | None
     price_per_hour: Decimal
-    rates: list[dict[str, str]] | None
+    rates: dict[str, Any] | list[dict[str, str]] | None
     launch: dict[str, Any] | None
     boot_id: str | None
     created_at: datetime

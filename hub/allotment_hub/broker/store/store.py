@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from allotment_hub.broker.store.ballast import Ballast, is_full
 from allotment_hub.broker.store.connect import connect, sqlite_path
+from allotment_hub.broker.store.ledger import Entry, entry_by_key
 from allotment_hub.broker.store.migrate import migrate
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.reserve import overwrite_in_place, reserve
@@ -29,6 +31,15 @@ _LOST = (OperationalError, InterfaceError)
 
 T = TypeVar("T")
 Listener = Callable[[Sequence[Lease]], None]
+EntryListener = Callable[[Sequence[Entry]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What one transaction wrote."""
+
+    leases: Sequence[Lease] = ()
+    entries: Sequence[Entry] = ()
 
 
 class Store:
@@ -52,9 +63,16 @@ class Store:
         self._listeners: list[Listener] = []
         self._unsure: set[str] = set()
         """Leases of a commit that was not answered."""
+        self._unsure_keys: set[str] = set()
+        """Entries of it."""
+        self._entry_listeners: list[EntryListener] = []
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def listen_entries(self, listener: EntryListener) -> None:
+        """Told each entry once, in the order in which they were written, before the leases of its commit."""
+        self._entry_listeners.append(listener)
 
     async def open(self) -> Path | None:
         """Connect and migrate; returns the path of the backup when one was made."""
@@ -112,11 +130,11 @@ class Store:
             return await loop.run_in_executor(self._thread, self._read, loop, work)
 
     def _read(self, loop: asyncio.AbstractEventLoop, work: Callable[[Transaction], T]) -> T:
-        result, changed = self._with_room(lambda: self._one_read(work))
-        self._committed(loop, changed)
+        result, news = self._with_room(lambda: self._one_read(work))
+        self._committed(loop, news)
         return result
 
-    def _one_read(self, work: Callable[[Transaction], T]) -> tuple[T, list[Lease]]:
+    def _one_read(self, work: Callable[[Transaction], T]) -> tuple[T, _News]:
         assert self._engine is not None, "the store is not open"
         with self._engine.begin() as connection:
             transaction = Transaction(connection=connection)
@@ -132,37 +150,48 @@ class Store:
         return result
 
     def _write(self, loop: asyncio.AbstractEventLoop, step: str, work: Callable[[Transaction], T]) -> T:
-        result, changed = self._with_room(lambda: self._one_write(step, work))
-        self._committed(loop, changed)
+        result, news = self._with_room(lambda: self._one_write(step, work))
+        self._committed(loop, news)
         return result
 
-    def _one_write(self, step: str, work: Callable[[Transaction], T]) -> tuple[T, list[Lease]]:
+    def _one_write(self, step: str, work: Callable[[Transaction], T]) -> tuple[T, _News]:
         assert self._engine is not None, "the store is not open"
-        changed: list[Lease] = []
+        news = _News()
         try:
             with self._engine.begin() as connection:
                 transaction = Transaction(connection=connection)
                 result = work(transaction)
-                changed = self._found(transaction)
+                news = self._found(transaction)
                 self._on_step(f"{step}.commit")
         except _LOST:
             # the commit may have arrived all the same: the next transaction tells what is true
-            self._unsure.update(lease.id for lease in changed)
+            self._unsure.update(lease.id for lease in news.leases)
+            self._unsure_keys.update(entry.key for entry in news.entries)
             raise
-        return result, changed
+        return result, news
 
-    def _found(self, transaction: Transaction) -> list[Lease]:
+    def _found(self, transaction: Transaction) -> _News:
         found = [transaction.lease(lease_id) for lease_id in sorted(transaction.changed | self._unsure)]
-        return [lease for lease in found if lease is not None]
+        keys = self._unsure_keys - {entry.key for entry in transaction.posted}
+        late = [entry_by_key(transaction.connection, key) for key in sorted(keys)]
+        return _News(
+            leases=[lease for lease in found if lease is not None],
+            entries=[entry for entry in late if entry is not None] + transaction.posted,
+        )
 
-    def _committed(self, loop: asyncio.AbstractEventLoop, changed: Sequence[Lease]) -> None:
+    def _committed(self, loop: asyncio.AbstractEventLoop, news: _News) -> None:
         self._unsure.clear()
-        if changed:
-            loop.call_soon_threadsafe(self._tell, changed)
+        self._unsure_keys.clear()
+        if news.leases or news.entries:
+            loop.call_soon_threadsafe(self._tell, news)
 
-    def _tell(self, changed: Sequence[Lease]) -> None:
-        for listener in self._listeners:
-            listener(changed)
+    def _tell(self, news: _News) -> None:
+        if news.entries:
+            for told in self._entry_listeners:
+                told(news.entries)
+        if news.leases:
+            for listener in self._listeners:
+                listener(news.leases)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from allotment_spawner.core.lease import LIVE, EndReason, LeaseState, may_follow
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from allotment_hub.broker.store.ledger import Entry, add_entry
 from allotment_hub.broker.store.records import Attempt, Cut, Device, Lease, slots_of
 from allotment_hub.broker.store.schema import attempts, cuts, devices, leases, outages, slots
 
@@ -41,12 +42,13 @@ class IllegalStep(Exception):
 
 
 class Transaction:
-    """The unit of work. `changed` are the leases written, for the in-memory book."""
+    """The unit of work. `changed` are the leases written, `posted` the entries, for what lives in memory."""
 
     def __init__(self, *, connection: Connection) -> None:
         self._connection = connection
         self._read: dict[str, Lease] = {}
         self.changed: set[str] = set()
+        self.posted: list[Entry] = []
 
     @property
     def connection(self) -> Connection:
@@ -225,6 +227,13 @@ class Transaction:
             delete(cuts).where(cuts.c.gpu_uuid == gpu_uuid, cuts.c.profile == profile, cuts.c.start == start)
         )
 
+    # money
+    def post(self, entry: Entry) -> Entry:
+        """Write an entry of the ledger; `IntegrityError` where its key is there."""
+        added = add_entry(self._connection, entry)
+        self.posted.append(added)
+        return added
+
     # outages
     def open_outage(self, what: str) -> datetime | None:
         """From when on it has not answered; None when it does."""
@@ -233,13 +242,34 @@ class Transaction:
         return found
 
     def begin_outage(self, what: str, at: datetime) -> None:
-        if self.open_outage(what) is None:
-            self._connection.execute(insert(outages).values(what=what, began_at=at))
+        if self.open_outage(what) is not None:
+            return
+        query = select(outages.c.began_at).where(outages.c.what == what)
+        taken = set(self._connection.execute(query).scalars())
+        while at in taken:  # the clock was set back to the microsecond of an earlier one
+            at += timedelta(microseconds=1)
+        self._connection.execute(insert(outages).values(what=what, began_at=at))
 
     def end_outage(self, what: str, at: datetime) -> None:
-        self._connection.execute(
-            update(outages).where(outages.c.what == what, outages.c.ended_at.is_(None)).values(ended_at=at)
-        )
+        """Not before it began, whatever the clock says."""
+        began = self.open_outage(what)
+        if began is not None:
+            self._connection.execute(
+                update(outages)
+                .where(outages.c.what == what, outages.c.ended_at.is_(None))
+                .values(ended_at=max(at, began))
+            )
+
+    def outages(
+        self, *, since: datetime | None = None, of: Sequence[str] | None = None
+    ) -> list[tuple[str, datetime, datetime | None]]:
+        """(what, from, to) of those that go on, or ended at `since` or later; `of` these only."""
+        query = select(outages.c.what, outages.c.began_at, outages.c.ended_at)
+        if since is not None:
+            query = query.where(outages.c.ended_at.is_(None) | (outages.c.ended_at >= since))
+        if of is not None:
+            query = query.where(outages.c.what.in_(of))
+        return [tuple(row) for row in self._connection.execute(query.order_by(outages.c.began_at)).all()]
 
     # history
     def durations(self, since: datetime, limit: int) -> list[tuple[str, datetime, datetime]]:

@@ -1,0 +1,67 @@
+"""The parts of a broker that mind money, wired to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.gpu_outages import GpuOutages
+from allotment_hub.broker.services.ledger import Ledger
+from allotment_hub.broker.services.notices import Notices
+from allotment_hub.broker.services.observe import Observations
+from allotment_hub.broker.services.outages import OutageBook
+from allotment_hub.broker.services.posting import Posting
+from allotment_hub.broker.services.tariffs import Tariffs
+from allotment_hub.broker.store.store import Store
+from allotment_hub.catalog import Catalog
+from allotment_hub.site import Site
+
+__all__ = ["MoneyParts"]
+
+
+@dataclass
+class MoneyParts:
+    site: Site
+    catalog: Catalog
+    store: Store
+    book: Book
+    observations: Observations
+    notices: Notices
+    clock: Callable[[], datetime]
+
+    @cached_property
+    def outage_book(self) -> OutageBook:
+        return OutageBook()
+
+    @cached_property
+    def tariffs(self) -> Tariffs:
+        return Tariffs(site=self.site, catalog=self.catalog, observations=self.observations)
+
+    @cached_property
+    def posting(self) -> Posting:
+        return Posting(tariffs=self.tariffs, refund_minutes=self.catalog.prices.refund_minutes)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(
+            store=self.store,
+            book=self.book,
+            outages=self.outage_book,
+            tariffs=self.tariffs,
+            posting=self.posting,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def gpu_outages(self) -> GpuOutages:
+        return GpuOutages(
+            store=self.store,
+            book=self.book,
+            observations=self.observations,
+            outages=self.outage_book,
+            notices=self.notices,
+            clock=self.clock,
+        )
