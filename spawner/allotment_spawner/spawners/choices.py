@@ -23,7 +23,8 @@ _PATIENCE_S = 4.0
 
 async def choices_for(broker: BrokerClient, user: str, *, last: Choice | None = None) -> dict[str, Any]:
     """{"flavors": FlavorViews with outcome, tone, hardware, price and money, "environments": with the
-    versions to choose from, "waiting", "defaults", "budgets", "charge_to", "home", "mounts", "datasets", "closed"}.
+    versions to choose from, "waiting", "defaults", "budgets", "charge_to", "home", "mounts", "datasets",
+    "closed"}.
 
     `waiting` is how many people are in the queue. `last` names the version that a person runs already.
     Raises `BrokerUnavailable` within seconds: somebody looks at an empty page meanwhile.

@@ -136,6 +136,7 @@ def _budget(one: QuoteBudget, currency: str) -> dict[str, Any]:
         "percent": percent,
         "tone": "low" if percent < _LOW_PERCENT else "ok",
         "hard": one.hard,
+        "renewed": one.period != "term",
         "until": None if one.until is None else {"at": one.until.isoformat(), "day": f"{one.until:%Y-%m-%d}"},
     }
 

@@ -35,7 +35,8 @@ _CONTRAST = """(() => {
 _NAMELESS = """(() => {
   const named = (one) => one.getAttribute('aria-label') || one.textContent.trim()
     || [...(one.labels || [])].some((label) => label.textContent.trim());
-  const controls = document.querySelectorAll('.allot input:not([type=hidden]), .allot button, .allot a');
+  const controls = document.querySelectorAll(
+    '.allot input:not([type=hidden]), .allot select, .allot button, .allot a');
   return [...controls].filter((one) => one.offsetParent && !named(one)).map((one) => one.outerHTML);
 })()"""
 
@@ -43,7 +44,8 @@ _HIDDEN = """(() => {
   const bar = document.querySelector('.allot-bar');
   const hidden = [];
   document.documentElement.style.scrollBehavior = 'auto';  // smooth: it would be under way still
-  for (const one of document.querySelectorAll('.allot input:not([type=hidden]):enabled, .allot summary')) {
+  const reached = '.allot input:not([type=hidden]):enabled, .allot select, .allot summary';
+  for (const one of document.querySelectorAll(reached)) {
     if (!one.offsetParent) continue;
     one.focus({ preventScroll: false });
     if (one.getBoundingClientRect().bottom > bar.getBoundingClientRect().top + 1) hidden.push(one.outerHTML);

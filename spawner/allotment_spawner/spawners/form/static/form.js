@@ -101,7 +101,7 @@
     const fetched = form.querySelectorAll('[data-dataset][data-state]:not([data-state="ready"]) input:checked').length;
     start.textContent = waits ? "Join the queue" : "Start";
     summary.textContent = [
-      `${titleOf(environment)} on ${titleOf(flavor)}: ${price(money)}.`,
+      `${titleOf(environment)} on ${titleOf(flavor)}: ${money.price}.`,
       outcome.textContent.trim(),
       waits ? "Waiting is free." : "",
       money.to ? `${money.to} pays.` : "",
@@ -112,9 +112,6 @@
       note || "",
     ].filter(Boolean).join(" ");
   }
-
-  const price = (money) =>
-    money.change ? `${money.price} now, ${money.change.price} from ${clock(money.change.at)}` : money.price;
 
   function left(budgets) {
     for (const one of budgets || []) {
