@@ -18,6 +18,7 @@ from allotment_hub.broker.metrics.monitoring import Monitoring
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
+from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import Datasets
 from allotment_hub.broker.services.disk import Disk
 from allotment_hub.broker.services.explain import Explainer
@@ -26,6 +27,7 @@ from allotment_hub.broker.services.homes import Homes
 from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.leases import Leases
 from allotment_hub.broker.services.mounts import Mounts
 from allotment_hub.broker.services.notices import Notices
@@ -33,6 +35,7 @@ from allotment_hub.broker.services.ports import HubView
 from allotment_hub.broker.services.saved import Saved
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.scratch import Scratch
+from allotment_hub.broker.services.usage import Usage
 from allotment_hub.broker.store.connect import sqlite_url
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
@@ -59,6 +62,9 @@ class Broker:
     disk: Disk
     scratch: Scratch | None
     saved: Saved
+    ledger: Ledger
+    corrections: Corrections
+    usage: Usage
     changes: Changes
     monitoring: Monitoring
     reconciler: Reconciler
@@ -146,6 +152,9 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
         changes=parts.changes,
+        ledger=parts.money.ledger,
+        corrections=parts.money.corrections,
+        usage=parts.money.usage,
         monitoring=parts.monitoring_parts.monitoring,
         reconciler=fronts.reconciler(parts),
         scheduler=parts.scheduler,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.gpu_outages import GpuOutages
+from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.observe import Observations
@@ -16,6 +18,8 @@ from allotment_hub.broker.services.outages import OutageBook
 from allotment_hub.broker.services.posting import Posting
 from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.store.store import Store
+from allotment_hub.broker.services.usage import Usage
+from allotment_hub.broker.store.records import Lease
 from allotment_hub.catalog import Catalog
 from allotment_hub.site import Site
 
@@ -56,6 +60,10 @@ class MoneyParts:
         )
 
     @cached_property
+    @cached_property
+    def corrections(self) -> Corrections:
+        return Corrections(store=self.store, currency_of=self.tariffs.currency_of, clock=self.clock)
+
     def gpu_outages(self) -> GpuOutages:
         return GpuOutages(
             store=self.store,

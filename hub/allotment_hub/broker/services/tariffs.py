@@ -74,6 +74,11 @@ class Tariffs:
             queue_class=lease.queue_class,
         )
 
+    def currency_of(self, lease: Lease) -> str:
+        """Before the grant the site's."""
+        tariff = self.of_lease(lease)
+        return self._site.currency if tariff is None else tariff.currency
+
     def gpus_of(self, devices: Sequence[Device]) -> Decimal:
         """Their share of whole GPUs, to 6 places: of a slice its part of the GPU's memory slices."""
         return _to_places(sum((self._share(device) for device in devices), Decimal(0)))
