@@ -27,8 +27,8 @@ from allotment_hub.broker.services.homes import Homes
 from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
-from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.leases import Leases
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.mounts import Mounts
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.ports import HubView
@@ -129,6 +129,7 @@ def build_broker(
         room=room,
     )
     parts.store.listen_entries(parts.money.ledger.listen)
+    parts.store.listen_entries(parts.money.budgets.use.posted)
     parts.store.listen(parts.money.ledger.listen_leases)
     parts.store.listen(fronts.listener(parts))
     parts.store.listen(parts.data.listen)
@@ -151,10 +152,10 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         disk=parts.room_parts.disk,
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
-        changes=parts.changes,
         ledger=parts.money.ledger,
         corrections=parts.money.corrections,
         usage=parts.money.usage,
+        changes=parts.changes,
         monitoring=parts.monitoring_parts.monitoring,
         reconciler=fronts.reconciler(parts),
         scheduler=parts.scheduler,
@@ -172,6 +173,7 @@ def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
         parts.book.apply(await parts.store.read(lambda tx: tx.unended()))
         await parts.outages.load()
         await parts.money.ledger.load()
+        await parts.money.budgets.load()
         await parts.situation.load()
         await parts.history.load()
         await parts.notices.load()

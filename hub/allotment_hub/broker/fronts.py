@@ -32,6 +32,7 @@ def leases(parts: Parts, settle_s: float) -> Leases:
         admission=parts.admission,
         environments=parts.environments,
         extras=parts.extras,
+        rules=parts.money.budgets.rules(parts.admission),
         scheduler=parts.scheduler,
         waiters=parts.waiters,
         signals=parts.signals,

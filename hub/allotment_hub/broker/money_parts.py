@@ -8,18 +8,19 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
+from allotment_hub.broker.budget_parts import BudgetParts
 from allotment_hub.broker.services.book import Book
-from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.corrections import Corrections
+from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import OutageBook
 from allotment_hub.broker.services.posting import Posting
 from allotment_hub.broker.services.tariffs import Tariffs
-from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.services.usage import Usage
 from allotment_hub.broker.store.records import Lease
+from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
 from allotment_hub.site import Site
 
@@ -60,10 +61,10 @@ class MoneyParts:
         )
 
     @cached_property
-    @cached_property
     def corrections(self) -> Corrections:
         return Corrections(store=self.store, currency_of=self.tariffs.currency_of, clock=self.clock)
 
+    @cached_property
     def gpu_outages(self) -> GpuOutages:
         return GpuOutages(
             store=self.store,
@@ -73,3 +74,30 @@ class MoneyParts:
             notices=self.notices,
             clock=self.clock,
         )
+
+    @cached_property
+    def budgets(self) -> BudgetParts:
+        return BudgetParts(
+            site=self.site,
+            catalog=self.catalog,
+            store=self.store,
+            book=self.book,
+            ledger=self.ledger,
+            outages=self.outage_book,
+            tariffs=self.tariffs,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def usage(self) -> Usage:
+        return Usage(
+            store=self.store,
+            book=self.book,
+            zone=self.catalog.prices.zone,
+            currency=self.site.currency,
+            unposted=self._unposted,
+            clock=self.clock,
+        )
+
+    def _unposted(self, lease: Lease, now: datetime) -> Decimal:
+        return self.ledger.unposted(lease, now).amount

@@ -135,7 +135,7 @@ class Parts:
             environments=self.environments,
             hub=self.hub,
             situation=self.situation,
-            need_groups=self.extras.need_groups,
+            need_groups=lambda: self.extras.need_groups,
         )
 
     @cached_property
@@ -143,7 +143,8 @@ class Parts:
         """What sessions get besides a device, in the order in which it is checked."""
         image = ImagePart(environments=self.environments)
         data = (self.data.mounts, self.data.dataset_part)
-        return Extras((*self.room_parts.first, image, *data, *self.home_parts.extra, *self.room_parts.last))
+        first = (*self.room_parts.first, image, *data, *self.money.budgets.extra)
+        return Extras((*first, *self.home_parts.extra, *self.room_parts.last))
 
     @cached_property
     def saved(self) -> Saved:

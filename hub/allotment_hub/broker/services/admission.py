@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from allotment_spawner.core.allocator import NoRoom, capacity, place
 from allotment_spawner.core.demand import Demand
 from allotment_spawner.core.errors import (
@@ -43,8 +45,9 @@ class Admission:
         environments: Environments,
         hub: HubView,
         situation: Situation,
-        need_groups: bool,
+        need_groups: Callable[[], bool],
     ) -> None:
+        """`need_groups`: whether a part of a start decides by them now."""
         self._site = site
         self._catalog = catalog
         self._runtime = runtime
@@ -53,11 +56,13 @@ class Admission:
         self._situation = situation
         rules = [flavor.groups for flavor in catalog.flavors.values()]
         rules += [environment.groups for environment in catalog.environments.values()]
-        self._by_group = need_groups or restricted(site.pools) or any(rule != EVERYONE for rule in rules)
+        self._need_groups = need_groups
+        self._by_group = restricted(site.pools) or any(rule != EVERYONE for rule in rules)
 
     async def groups_of(self, user: str) -> frozenset[str]:
         """The person's groups, empty where no rule needs them. Raises `BrokerUnavailable`."""
-        return await groups_of(self._hub, user) if self._by_group else frozenset()
+        needed = self._by_group or self._need_groups()
+        return await groups_of(self._hub, user) if needed else frozenset()
 
     def names_exist(self, flavor_id: str, environment_id: str) -> Flavor:
         flavor = self._catalog.flavors.get(flavor_id)

@@ -27,8 +27,9 @@ class Ask:
 class Extra(Protocol):
     """One part. All but `check` run on the event loop between two steps and must not wait."""
 
-    needs_groups: bool
-    """Whether the person's groups decide anything here."""
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the person's groups decide anything here, now."""
 
     async def check(self, ask: Ask) -> Mapping[str, Any]:
         """JSON members for the lease's `wants`, decided once, at the request. Raises a `Refusal`."""

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from allotment_spawner.core.errors import (
+    BudgetExhausted,
+    ChargeNotAllowed,
     DatasetUnavailable,
     DeviceMismatch,
     DiskFull,
@@ -17,6 +19,7 @@ from allotment_spawner.core.errors import (
     EnvironmentUnavailable,
     FlavorNotAllowed,
     FlavorUnavailable,
+    LimitReached,
     LocalEngineClosed,
     Refusal,
     TooManySessions,
@@ -39,6 +42,7 @@ from allotment_hub.broker.services.planning import pools_in
 from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.requests import Entry, again, enter, record_refusal, stale
 from allotment_hub.broker.services.scheduler import Scheduler
+from allotment_hub.broker.services.start_rules import Check, StartRules
 from allotment_hub.broker.services.steps import activate, confirm, no_such_lease, renew
 from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.services.waiters import Waiters
@@ -50,12 +54,15 @@ from allotment_hub.site import Policies
 __all__ = ["Leases"]
 
 _KEPT = (
+    BudgetExhausted,
+    ChargeNotAllowed,
     DatasetUnavailable,
     DiskFull,
     EnvironmentNotAllowed,
     EnvironmentUnavailable,
     FlavorNotAllowed,
     FlavorUnavailable,
+    LimitReached,
     LocalEngineClosed,
     TooManySessions,
     UnknownDataset,
@@ -75,6 +82,7 @@ class Leases:
         admission: Admission,
         environments: Environments,
         extras: Extras,
+        rules: StartRules,
         scheduler: Scheduler,
         waiters: Waiters,
         signals: Signals,
@@ -96,6 +104,7 @@ class Leases:
         self._admission = admission
         self._environments = environments
         self._extras = extras
+        self._rules = rules
         self._scheduler = scheduler
         self._waiters = waiters
         self._signals = signals
@@ -125,10 +134,12 @@ class Leases:
             version = self._environments.wanted_version(body)
             wish = self._admission.check(body.user, body.flavor, body.environment, groups, version)
             pools = None if wish is None else pools_in(wish)
-            wants = await self._extras.check(Ask(body, groups, wish))
+            ask = Ask(body, groups, wish)
+            wants = await self._extras.check(ask)
             price = self._tariffs.quoted(body.flavor, wants).rate(now)
             entry = replace(entry, pools=pools, wants=wants, price=price)
-            return await self._store.write("request", lambda tx: self._enter_once(tx, entry))
+            check = self._rules.check(ask, wants)
+            return await self._store.write("request", lambda tx: _enter_once(tx, entry, check))
         except _KEPT as refusal:
             why = refusal
             await self._store.write(
@@ -136,13 +147,6 @@ class Leases:
                 lambda tx: record_refusal(tx, entry, problem=self._problem, why=why),
             )
             raise
-
-    def _enter_once(self, tx: Transaction, entry: Entry) -> Lease:
-        """The same key may have come twice at the same time: looked at again inside the transaction."""
-        lease = again(tx, entry.attempt, entry.body)
-        if lease is not None:
-            return lease
-        return enter(tx, entry, check_count=self._admission.check_count)
 
     async def _settle(self, lease_id: str) -> None:
         """Wait a moment, so that a free device comes back granted in the first answer."""
@@ -243,3 +247,9 @@ class Leases:
             raise no_such_lease()
         await self._ledger.know([lease])
         return lease
+
+
+def _enter_once(tx: Transaction, entry: Entry, check: Check) -> Lease:
+    """The same key may have come twice at the same time: looked at again inside the transaction."""
+    lease = again(tx, entry.attempt, entry.body)
+    return lease if lease is not None else enter(tx, entry, check=check)

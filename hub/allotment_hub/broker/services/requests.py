@@ -68,8 +68,9 @@ def again(tx: Transaction, attempt: str, body: LeaseRequest) -> Lease | None:
     return lease
 
 
-def enter(tx: Transaction, entry: Entry, *, check_count: Callable[[int], None]) -> Lease:
-    """Take over the person's waiting lease of this server, or replace it, or make a new one."""
+def enter(tx: Transaction, entry: Entry, *, check: Callable[[Transaction], None]) -> Lease:
+    """Take over the person's waiting lease of this server, or replace it, or make a new one: then `check`
+    sees what else the person has. Raises its refusal."""
     body, now = entry.body, entry.now
     old = tx.live_of(body.user, body.server)
     if old is not None and _may_take_over(old, entry):
@@ -82,7 +83,7 @@ def enter(tx: Transaction, entry: Entry, *, check_count: Callable[[int], None]) 
     else:
         if old is not None:
             begin_end(tx, old.id, EndReason.REPLACED, now)
-        check_count(tx.live_count(body.user))
+        check(tx)
         lease = tx.add_lease(**_new(entry), state=LeaseState.QUEUED)
     tx.add_attempt(Attempt(entry.attempt, lease.id, _hash(body), now))
     return lease

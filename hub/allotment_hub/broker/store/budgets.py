@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from allotment_hub.accounting.budgeting import Period, Terms, Unit
@@ -26,6 +26,7 @@ __all__ = [
     "changes_of",
     "find_budget",
     "find_change",
+    "last_entry",
     "open_budgets",
     "period_changes",
     "set_budget",
@@ -82,11 +83,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one entry used; `seq` tells which entries were counted already."""
+    """What one entry used."""
 
-    seq: int
     from_at: datetime
     amount: Decimal
+    currency: str
     gpu_seconds: Decimal
 
 
@@ -155,11 +156,16 @@ def period_changes(connection: Connection, ids: Sequence[str]) -> list[Change]:
     return found
 
 
+def last_entry(connection: Connection) -> int:
+    """The number of the newest one; 0 where there is none."""
+    return int(connection.execute(select(func.coalesce(func.max(entries.c.seq), 0))).scalar_one())
+
+
 def used_since(connection: Connection, scope: Scope, name: str, since: datetime) -> list[Used]:
     """What a person's own entries, or those charged to a group, used from then on."""
     whose = entries.c.owner if scope == "user" else entries.c.charged_to
-    columns = (entries.c.seq, entries.c.from_at, entries.c.amount, entries.c.gpu_seconds)
-    query = select(*columns).where(whose == name, entries.c.from_at >= since).order_by(entries.c.seq)
+    columns = (entries.c[name] for name in Used.__slots__)
+    query = select(*columns).where(whose == name, entries.c.from_at >= since)
     return [Used(**row) for row in connection.execute(query).mappings()]
 
 

@@ -94,6 +94,15 @@ class Transaction:
             conditions.append(leases.c.state.in_(_LIVE))
         return self._leases(*conditions, newest=True, limit=limit)
 
+    def live_leases(self, *, user: str | None = None, charged_to: str | None = None) -> list[Lease]:
+        """Those of this person, or that are charged to this group."""
+        mine = (
+            leases.c.user == user
+            if charged_to is None
+            else leases.c.wants["charged_to"].as_string() == charged_to
+        )
+        return self._leases(mine, leases.c.state.in_(_LIVE))
+
     def add_lease(self, **values: Any) -> Lease:
         self._connection.execute(insert(leases).values(**_plain(values)))
         self.changed.add(values["id"])
