@@ -12,8 +12,8 @@ from allotment_hub.broker.factory import Broker
 from allotment_hub.site import Layout, Policies, Pool, Site
 from allotment_spawner.core.errors import AgentUnavailable, FlavorUnavailable, Refusal
 from allotment_spawner.core.inventory import NodeInventory, Slice
-from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.core.lease import LeaseState
+from allotment_spawner.core.samples import NodeSamples
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.broker_world import BrokerWorld
 from allotment_testing.protocol_spawner import ProtocolSpawner

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from allotment_hub.broker.factory import Broker
 from allotment_spawner.core.inventory import NodeInventory, Slice
-from allotment_spawner.core.samples import NodeSamples
 from allotment_spawner.core.lease import LeaseState
+from allotment_spawner.core.samples import NodeSamples
 from allotment_testing.agents import InProcessAgent
 from allotment_testing.broker_world import BrokerWorld, until
 from allotment_testing.data_world import all_there, granted, person, register, states, world_of

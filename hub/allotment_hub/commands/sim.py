@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from allotment.console import DataDir, fail, screen
@@ -16,7 +17,7 @@ from allotment.settings import default_data_dir
 from allotment_spawner.core.errors import AgentUnavailable
 from allotment_spawner.gpu.agent_client import UnixAgent
 from allotment_spawner.gpu.simulator.control import SimControl
-from allotment_spawner.gpu.simulator.state import SimGpu, SimProcess
+from allotment_spawner.gpu.simulator.state import SimGpu, SimProcess, SimWork
 from rich.table import Table
 
 from allotment_hub.paths import Paths
@@ -25,12 +26,15 @@ __all__ = ["app", "register"]
 
 app = typer.Typer(
     name="sim",
-    help="Drive the simulated GPUs of this installation: load, faults, hangs, latency, reboot.\n\n"
+    help="Drive the simulated GPUs of this installation: load, faults, errors, hangs, latency, reboot.\n\n"
     "GPUs are named by index (0) or UUID, slices by UUID; `allot sim show` lists them.",
     no_args_is_help=True,
 )
 Gpu = Annotated[str, typer.Argument(help="Index or UUID of a GPU.", metavar="GPU")]
 _MIB = 1 << 20
+_SIZE = re.compile(r"(\d{1,16}(?:\.\d{1,6})?)(B|KiB|MiB|GiB|TiB)?")
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": _MIB, "GiB": 1 << 30, "TiB": 1 << 40}
+_MOST_BYTES = 1 << 50
 _AGENT_WAIT_S = 5.0
 
 
@@ -107,16 +111,46 @@ def _pids(processes: list[SimProcess], device: str) -> str:
     return ", ".join(str(p.pid) for p in processes if p.device_uuid == device)
 
 
+def _percent(text: str) -> Any:
+    return typer.Option(min=0, max=100, help=text)
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (size := round(float(match[1]) * _UNITS[match[2] or "B"])) > _MOST_BYTES:
+        raise fail(_Wrong(f"{text!r} is no size.", "Write for example 4GiB, 512MiB or a number of bytes."))
+    return size
+
+
 @app.command()
 def load(
     device: Annotated[str, typer.Argument(help="UUID of a slice; index or UUID of a GPU.", metavar="DEVICE")],
     pid: Annotated[int | None, typer.Option(min=1, help="A real process; without it one is made up.")] = None,
-    memory_mib: Annotated[int, typer.Option(min=0, max=10_000_000, help="Memory it uses.")] = 1024,
+    memory_mib: Annotated[int, typer.Option(min=0, max=10_000_000, help="Memory it uses, in MiB.")] = 1024,
+    memory: Annotated[str | None, typer.Option(help="The same as a size: 4GiB, 512MiB.")] = None,
+    sm: Annotated[float | None, _percent("How busy it keeps the SMs; 100 if not said.")] = None,
+    bandwidth: Annotated[float | None, _percent("Memory bandwidth it uses; as --sm if not said.")] = None,
+    power: Annotated[float | None, typer.Option(min=0, max=5000, help="Watts that the GPU draws.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=120, help="Celsius of the GPU.")] = None,
+    pcie_rx: Annotated[str, typer.Option(help="What it receives each second: 2GiB.")] = "0",
+    pcie_tx: Annotated[str, typer.Option(help="What it sends each second.")] = "0",
     data_dir: DataDir = None,
 ) -> None:
-    """Put a process on a device. A real one counts while it lives, a made-up one until `unload`."""
+    """Put a process on a device. A real one counts while it lives, a made-up one until `unload`.
+
+    Given again for the same --pid, it changes what that process does.
+    """
+    work = SimWork(
+        sm_percent=sm,
+        bandwidth_percent=bandwidth,
+        power_w=power,
+        temperature_c=temperature,
+        pcie_rx_bytes_per_s=_size(pcie_rx),
+        pcie_tx_bytes_per_s=_size(pcie_tx),
+    )
+    used = memory_mib * _MIB if memory is None else _size(memory)
     with _machine(data_dir) as control:
-        number = control.load(device, pid, memory_mib * _MIB)
+        number = control.load(device, pid, used, work=work)
     screen().print(f"Process {number} is on {device}.")
 
 
@@ -145,10 +179,23 @@ def fault(
 
 
 @app.command()
+def ecc(
+    gpu: Gpu,
+    corrected: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many more were mended.")] = 0,
+    uncorrected: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many more were not.")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """The memory of a GPU has errors; they are counted until the machine is restarted."""
+    with _machine(data_dir) as control:
+        control.ecc(gpu, corrected=corrected, uncorrected=uncorrected)
+    screen().print(f"GPU {gpu}: {corrected} corrected and {uncorrected} uncorrected memory errors more.")
+
+
+@app.command()
 def hang(
     gpu: Gpu,
     verb: Annotated[
-        str, typer.Option(help="inventory, ensure_slice, destroy_slice, * or an NVML call.")
+        str, typer.Option(help="inventory, sample, ensure_slice, destroy_slice, * or an NVML call.")
     ] = "*",
     seconds: Annotated[float | None, typer.Option(min=0, help="For so long; else until `unhang`.")] = None,
     data_dir: DataDir = None,

@@ -44,7 +44,7 @@ def _nothing(*_arguments: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What tests put in: crash points, waiting, durability, time; and the worker's note of the GPU it is at."""
+    """What tests put in: crash points, waiting, durability, time; and the worker's note of its GPU."""
 
     on_step: Callable[[str], None] = _nothing
     on_gpu: Callable[[int, str | None], None] = _nothing

@@ -15,8 +15,10 @@ from allotment_spawner.gpu.simulator.state import (
     SimHang,
     SimProcess,
     SimState,
+    SimWork,
     StateFile,
 )
+from allotment_spawner.gpu.simulator.work import advance_energy, power_w
 
 __all__ = ["HANGING_CALL", "SimControl"]
 
@@ -25,6 +27,7 @@ HANGING_CALL = {
     "inventory": "nvmlDeviceGetComputeRunningProcesses",
     "ensure_slice": "nvmlDeviceCreateGpuInstanceWithPlacement",
     "destroy_slice": "nvmlGpuInstanceDestroy",
+    "sample": "nvmlDeviceGetPowerUsage",
 }
 """Verb of the agent -> the NVML call that hangs for it."""
 _KEPT_EVENTS = 100
@@ -58,9 +61,16 @@ class SimControl:
         return alive(self._state.read().processes)
 
     def load(
-        self, device_uuid: str, pid: int | None = None, used_bytes: int = 1 << 30, name: str = "python"
+        self,
+        device_uuid: str,
+        pid: int | None = None,
+        used_bytes: int = 1 << 30,
+        name: str = "python",
+        work: SimWork | None = None,
     ) -> int:
         """Put a process on a slice (by UUID) or a GPU (by index or UUID); returns its pid.
+
+        `work` is what it does to the device; the same pid on the same device again replaces that.
 
         Without `pid` one is made up, and it stays until `unload`. A real pid counts only while that
         process exists. LookupError when there is no such device or process.
@@ -75,13 +85,26 @@ class SimControl:
                 if started is None:
                     raise LookupError(f"there is no process {pid}")
             number = pid if pid is not None else FIRST_MADE_UP_PID + state.next_serial()
-            state.processes = alive(state.processes)
+            self._count_energy(state)
+            state.processes = [
+                p for p in alive(state.processes) if (p.pid, p.device_uuid) != (number, device_uuid)
+            ]
             state.processes.append(
                 SimProcess(
-                    pid=number, device_uuid=device_uuid, name=name, used_bytes=used_bytes, started=started
+                    pid=number,
+                    device_uuid=device_uuid,
+                    name=name,
+                    used_bytes=used_bytes,
+                    started=started,
+                    work=work or SimWork(),
                 )
             )
             return number
+
+    def _count_energy(self, state: SimState) -> None:
+        """Before the load changes: what was drawn until now was drawn by the load before."""
+        for gpu in state.gpus:
+            advance_energy(gpu, power_w(gpu, alive(state.processes)), self._now())
 
     def unload(self, device_uuid: str | None = None, pid: int | None = None) -> int:
         """Take processes away (all, or those on a device, or one pid); returns how many."""
@@ -94,6 +117,7 @@ class SimControl:
                 or (pid is not None and p.pid != pid)
             ]
             gone = len(state.processes) - len(stay)
+            self._count_energy(state)
             state.processes = stay
             return gone
 
@@ -107,9 +131,16 @@ class SimControl:
             ]
             board.lost = board.lost or xid in _FATAL_XIDS
 
+    def ecc(self, gpu: str, *, corrected: int = 0, uncorrected: int = 0) -> None:
+        """So many more memory errors, counted since the driver was loaded."""
+        with self._state.change() as state:
+            board = _find(state, gpu)
+            board.ecc_corrected += corrected
+            board.ecc_uncorrected += uncorrected
+
     def hang(self, gpu: str, verb: str = "*", seconds: float | None = None) -> None:
-        """Calls of this verb ("inventory", "ensure_slice", "destroy_slice", "*" or an NVML function)
-        on this GPU do not return: for `seconds`, or until `unhang`."""
+        """Calls of this verb ("inventory", "sample", "ensure_slice", "destroy_slice", "*" or an NVML
+        function) on this GPU do not return: for `seconds`, or until `unhang`."""
         with self._state.change() as state:
             until = None if seconds is None else self._now() + seconds
             _find(state, gpu).hangs.append(SimHang(function=HANGING_CALL.get(verb, verb), until=until))
@@ -144,6 +175,7 @@ class SimControl:
             state.processes, state.events = [], []
             for board in state.gpus:
                 board.instances, board.hangs, board.lost = [], [], False
+                board.energy_j, board.energy_at, board.ecc_corrected, board.ecc_uncorrected = 0.0, None, 0, 0
                 board.mig = board.mig_pending and model(board.model).mig_survives_reboot
                 board.mig_pending = board.mig
             return state.boot_id

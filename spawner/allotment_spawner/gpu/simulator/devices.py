@@ -181,16 +181,6 @@ class DeviceCalls(Session):
         return self.compute("nvmlDeviceGetComputeInstanceId", handle)[4].ci_id
 
     @_whole_only
-    def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any:
-        state, _, gpu, _ = self.board("nvmlDeviceGetUtilizationRates", handle)
-        if gpu.mig:
-            raise fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        rates = pynvml.c_nvmlUtilization_t()
-        busy = any(p.device_uuid == gpu.uuid for p in alive(state.processes))
-        rates.gpu = rates.memory = 100 * busy
-        return rates
-
-    @_whole_only
     def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> int:
         gpu = self.board("nvmlDeviceGetNvLinkState", handle)[2]
         if not gpu.peers or link >= pynvml.NVML_NVLINK_MAX_LINKS:

@@ -8,13 +8,15 @@ from typing import Any
 import pynvml
 
 from allotment_spawner.gpu.simulator.devices import DeviceCalls
+from allotment_spawner.gpu.simulator.gauges import GaugeCalls
+from allotment_spawner.gpu.simulator.gpm import GpmCalls
 from allotment_spawner.gpu.simulator.instances import InstanceCalls
 
 __all__ = ["SimulatedNvml"]
 
 
-class SimulatedNvml(DeviceCalls, InstanceCalls):
-    """The calls of the two classes above; constants, structs and errors are pynvml's own.
+class SimulatedNvml(DeviceCalls, InstanceCalls, GaugeCalls, GpmCalls):
+    """The calls of the classes above; constants, structs and errors are pynvml's own.
 
     A function that is not simulated fails with FUNCTION_NOT_FOUND, as on an old driver.
     """

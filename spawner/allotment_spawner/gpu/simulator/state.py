@@ -22,6 +22,7 @@ __all__ = [
     "SimInstance",
     "SimProcess",
     "SimState",
+    "SimWork",
     "StateFile",
     "new_machine",
 ]
@@ -29,6 +30,18 @@ __all__ = [
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class SimWork(_Part):
+    """What a process does to its device. None: 100 percent of the SMs, as much bandwidth as SMs, power and
+    heat that follow from them."""
+
+    sm_percent: float | None = None
+    bandwidth_percent: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    pcie_rx_bytes_per_s: float = 0.0
+    pcie_tx_bytes_per_s: float = 0.0
 
 
 class SimProcess(_Part):
@@ -39,6 +52,7 @@ class SimProcess(_Part):
     name: str
     used_bytes: int
     started: int | None = None
+    work: SimWork = SimWork()
 
 
 class SimCompute(_Part):
@@ -73,6 +87,11 @@ class SimGpu(_Part):
     lost: bool = False
     hangs: list[SimHang] = []
     instances: list[SimInstance] = []
+    energy_j: float = 0.0
+    energy_at: float | None = None
+    """Up to when it is counted, seconds since the epoch."""
+    ecc_corrected: int = 0
+    ecc_uncorrected: int = 0
 
 
 class SimEvent(_Part):
