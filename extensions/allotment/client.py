@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
+from httpx_sse import EventSource
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from allotment.errors import NotAllotment, Refused, Unreachable
 from allotment.fleet import Disk, Fleet
 from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me, SavedEnvironment
+from allotment.samples import Samples
 from allotment.settings import Settings
 
 __all__ = ["Client"]
 
 Model = TypeVar("Model", bound=BaseModel)
 JSON_KINDS = frozenset({"application/json", "application/problem+json"})
+_STREAM = httpx.Timeout(10.0, read=35.0)
+"""The broker sends a comment every 10 s: a stream silent for longer is dead."""
 
 
 class Client:
@@ -110,6 +115,29 @@ class Client:
         """Ask for an environment of this name: title, base, base_version, packages."""
         return self._checked(SavedEnvironment, self.send("PUT", f"saved/{quote(name, safe='')}", body))
 
+    def samples(self, *, everybody: bool = False) -> Generator[Samples, None, None]:
+        """Each round of samples, the last one first, until the broker ends it: one's own sessions, or
+        everybody's for operators. Errors of the connection come as `Unreachable` while it is read, too."""
+        query = {"all": "true"} if everybody else {}
+        with self._reached():
+            headers = {"Accept": "text/event-stream"}
+            with self._http.stream(
+                "GET", "api/v1/metrics/stream", params=query, headers=headers, timeout=_STREAM
+            ) as answer:
+                if answer.headers.get("content-type", "").split(";")[0] != "text/event-stream":
+                    answer.read()
+                    self._document(answer)
+                    raise self._stranger()
+                for event in EventSource(answer).iter_sse():
+                    if event.event == "sample":
+                        yield self._round(event.data)
+
+    def _round(self, text: str) -> Samples:
+        try:
+            return Samples.model_validate_json(text)
+        except ValidationError:
+            raise self._stranger() from None
+
     def _one(self, model: type[Model], path: str) -> Model:
         return self._checked(model, self._get(path, {}))
 
@@ -143,11 +171,16 @@ class Client:
         return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
 
     def _answer(self, method: str, path: str, *, authorise: bool = True, **options: Any) -> httpx.Response:
-        try:
+        with self._reached():
             request = self._http.build_request(method, path, **options)
             if not authorise:
                 del request.headers["Authorization"]
             return self._http.send(request)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
         except httpx.TimeoutException:
             raise Unreachable(
                 f"Allotment at {self.settings.url} does not answer in time.", "Try again in a moment."
