@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -30,7 +31,7 @@ def offer(broker: FakeBroker, *, refused: str | None = None) -> None:
     mine = some_budget(
         "mia", left="3.1", lasts_s=27_900, scope="user", id="own", hard=False, unit="gpu_hours"
     )
-    both = {"charge_to": PHYSICS, "may_charge": (PHYSICS, OTHER), "choices": (rich, poor)}
+    both: dict[str, Any] = {"charge_to": PHYSICS, "may_charge": (PHYSICS, OTHER), "choices": (rich, poor)}
     cheap = [one.model_copy(update={"lasts_s": (one.lasts_s or 0) * 8}) for one in (rich, poor)]
     broker.quotes = {
         "cpu": some_quote("0.05", **{**both, "choices": cheap}, budgets=(mine, cheap[0]), minimum="0.008333"),

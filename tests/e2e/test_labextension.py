@@ -170,6 +170,28 @@ def test_a_full_home_and_broken_packages_are_told_with_what_helps(page: Page) ->
     expect(toasts.filter(has_text=re.compile("You had installed nothing|keeps no packages"))).to_have_count(1)
 
 
+def test_cost_and_what_is_left_are_in_the_status_bar(page: Page) -> None:
+    budget = {"title": "the budget of physics", "limit": "20", "unit": "money", "hard": True, "until": None}
+    told = {"cost": "0.126667", "currency": "credits", "charged_to": "physics"}
+
+    def answer(route: Route) -> None:
+        document = route.fetch().json()
+        route.fulfill(json={**document, **told, "budget": {**budget, "left": left}})
+
+    page.route("**/allotment/session*", answer)
+    for left, low, shot in (("12.349", False, "lab-money"), ("0.5", True, "lab-money-low")):
+        page.reload()
+        item = page.locator(STATUS)
+        shown = f"0.13 credits · {left[:-1] if not low else '0.50'} credits left"
+        expect(item).to_contain_text(shown, timeout=SLOW_MS)
+        assert (item.get_attribute("data-low") is not None) is low
+        expect(item).to_have_attribute(
+            "title",
+            re.compile(r"So far 0\.126667 credits\. physics pays\. Left of the budget of physics: .* 20\.00"),
+        )
+        shoot(page, shot)
+
+
 def test_an_announced_stop_saves_at_once_and_can_be_called_off(
     page: Page, installation: Installation, lease: str
 ) -> None:

@@ -36,13 +36,14 @@ def lease_table(found: list[Lease]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     longest = max(len(lease.id) for lease in found)
     table.add_column("Lease", no_wrap=True, overflow="ignore", min_width=longest)
-    for name in ("Person", "Server", "Environment", "Flavor", "State", "Device", "Since", "Per hour"):
+    for name in ("Person", "Server", "Environment", "Flavor", "State", "Device", "Since", "Per hour", "Cost"):
         table.add_column(name, overflow="fold")
     for lease in found:
         moment = lease.ended_at or lease.active_at or lease.granted_at
         table.add_row(
             lease.id, lease.user, lease.server or "(default)", lease.environment, lease.flavor, _state(lease),
             devices_of(lease), since(moment), format(lease.price_per_hour, "f"),
+            _cost(lease),
         )  # fmt: skip
     return table
 
@@ -58,6 +59,11 @@ def devices_of(lease: Lease) -> str:
     if whole:
         parts.append("whole GPU" if whole == 1 else f"{whole} whole GPUs")
     return ", ".join(parts) or "-"
+
+
+def _cost(lease: Lease) -> str:
+    """So far, refunds taken off; a dash before there is any."""
+    return "-" if lease.cost is None else f"{lease.cost:f} {lease.currency or ''}".strip()
 
 
 def _state(lease: Lease) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from allotment.jupyter.purse import tightest
 from allotment.jupyter.room import Room
 from allotment.jupyter.upstream import Upstream
 
@@ -19,8 +20,9 @@ _TIGHT_BYTES = 200 * 2**20
 class SessionView:
     """One document, made anew at most every 45 s whatever the number of open pages.
 
-    Members: lease, flavor, flavor_title, environment, version, since, price_per_hour, currency, simulated,
-    server, user, dashboard, home {used_bytes, free_bytes, limit_bytes, warning}, packages. None is unknown.
+    Members: lease, flavor, flavor_title, environment, version, since, price_per_hour, currency, cost,
+    charged_to, budget {title, left, limit, unit, hard, until}, simulated, server, user, dashboard,
+    home {used_bytes, free_bytes, limit_bytes, warning}, packages. None is unknown; money is text.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class SessionView:
     async def _make(self) -> dict[str, Any]:
         if self._me is None:
             self._me = await self._upstream.me()
-        lease, home = await asyncio.gather(self._upstream.lease(), self._upstream.home())
+        lease, home, budgets = await asyncio.gather(
+            self._upstream.lease(), self._upstream.home(), self._upstream.budgets()
+        )
         told, me = lease or {}, self._me or {}
         env = self._env
         return {
@@ -67,7 +71,10 @@ class SessionView:
             "version": told.get("version"),
             "since": told.get("active_at"),
             "price_per_hour": told.get("price_per_hour"),
-            "currency": me.get("currency"),
+            "currency": told.get("currency") or me.get("currency"),
+            "cost": told.get("cost"),
+            "charged_to": told.get("charged_to"),
+            "budget": tightest(budgets or [], user=told.get("user"), charged_to=told.get("charged_to")),
             # a session without a GPU runs on real cores, whatever this machine's GPUs are
             "simulated": me.get("simulated") if env.get("ALLOTMENT_DEVICES") else False,
             "user": told.get("user"),

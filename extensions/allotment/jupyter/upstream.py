@@ -53,6 +53,11 @@ class Upstream:
         """How full the home is, as the operators measure it."""
         return await self._get("homes/me")
 
+    async def budgets(self) -> list[Any] | None:
+        """Those that this person may see, as the broker tells of them."""
+        found = await self._ask("budgets")
+        return found if isinstance(found, list) else None
+
     async def saved(self, call: str, *, saved: int, failed: int) -> None:
         """Answer a last call. Not tried again: a late answer is of no use."""
         body = {"call": call, "saved": saved, "failed": failed}
@@ -89,9 +94,12 @@ class Upstream:
                 yield event
 
     async def _get(self, path: str) -> dict[str, Any] | None:
+        document = await self._ask(path)
+        return document if isinstance(document, dict) else None
+
+    async def _ask(self, path: str) -> Any:
         try:
             answer = await self._http.get(path)
-            document = answer.json() if answer.is_success else None
+            return answer.json() if answer.is_success else None
         except (httpx.HTTPError, ValueError):
             return None
-        return document if isinstance(document, dict) else None

@@ -1,5 +1,5 @@
 // One item of the status bar: which size, for how long, and a way to Allotment's page.
-import { clock, size, span } from './words.js';
+import { clock, money, size, span } from './words.js';
 
 const STYLE = `
 .allot-status { display: flex; align-items: center; height: 100%; padding: 0 6px; gap: 4px;
@@ -7,6 +7,7 @@ const STYLE = `
   white-space: nowrap; }
 .allot-status:hover, .allot-status:focus-visible { background: var(--jp-layout-color3);
   text-decoration: underline; }
+.allot-status[data-low] { box-shadow: inset 0 -3px 0 var(--jp-warn-color1, #f57c00); }
 .allot-status[data-ends], .allot-status[data-ends]:hover, .allot-status[data-ends]:focus-visible {
   color: var(--jp-ui-inverse-font-color1, #fff);
   background: var(--jp-error-color0, #b71c1c); }
@@ -45,10 +46,13 @@ export class StatusItem {
     const running = since ? span(now - new Date(since)) : null;
     const ends = this._ends ? `stops in ${span(this._ends - now)}` : null;
     const full = fullness(this._session.home);
-    this._link.textContent = [flavor, running, full, ends].filter(Boolean).join(' · ');
+    const spent = cost(this._session);
+    const left = purse(this._session);
+    this._link.textContent = [flavor, running, spent, left, full, ends].filter(Boolean).join(' · ');
     this._link.title = this._more();
     this._link.setAttribute('aria-label', `Allotment: ${this._more()} Opens Allotment's page.`);
     this._link.toggleAttribute('data-ends', Boolean(ends));
+    this._link.toggleAttribute('data-low', low(this._session.budget));
   }
 
   _more() {
@@ -59,6 +63,9 @@ export class StatusItem {
       `${told.flavor_title}${told.simulated ? ' (simulated)' : ''} in ${told.environment}.`,
       told.since ? `Runs since ${clock(new Date(told.since))}.` : '',
       told.price_per_hour ? `${told.price_per_hour} ${told.currency || ''} per hour.` : '',
+      told.cost !== null && told.cost !== undefined ? `So far ${told.cost} ${told.currency || ''}.` : '',
+      told.charged_to ? `${told.charged_to} pays.` : '',
+      budget(told),
       home.used_bytes !== null && home.used_bytes !== undefined
         ? `Home: ${size(home.used_bytes)}${limit} used.`
         : '',
@@ -68,6 +75,36 @@ export class StatusItem {
       .filter(Boolean)
       .join(' ');
   }
+}
+
+// What it cost so far; nothing where that is unknown, or where sessions cost nothing.
+function cost({ cost: spent, currency, price_per_hour: price }) {
+  const known = spent !== null && spent !== undefined;
+  return known && (Number(spent) > 0 || Number(price) > 0) ? money(spent, currency || '') : null;
+}
+
+function purse(told) {
+  return told.budget ? `${leftOf(told)} left` : null;
+}
+
+function leftOf({ budget: { left, unit }, currency }) {
+  return money(Math.max(Number(left), 0), unit === 'money' ? currency || '' : 'GPU hours', Math.floor);
+}
+
+function budget(told) {
+  if (!told.budget) {
+    return '';
+  }
+  const { title, limit, hard, until, unit } = told.budget;
+  const of = `${Number(limit).toFixed(2)} ${unit === 'money' ? told.currency || '' : 'GPU hours'}`.trim();
+  const whole = `Left of ${title}: ${leftOf(told)} of ${of}`;
+  const then = hard ? 'when it is used up, this session ends' : 'you are warned, but nothing stops';
+  return `${whole}${until ? ` until ${clock(new Date(until))}` : ''}; ${then}.`;
+}
+
+// Less than a fifth.
+function low(found) {
+  return Boolean(found) && Number(found.left) < Number(found.limit) / 5;
 }
 
 // Said in the bar only where it is a reason to act.

@@ -26,6 +26,14 @@ export function span(ms) {
   return hours > 0 ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
 }
 
+// Money that was told as exact text, to two decimals; what is less than a cent is said so. `round` down is
+// for what is left, as nobody may count on more.
+export function money(text, unit, round = Math.round) {
+  const value = Number(text);
+  const cents = round(value * 100 + 1e-7) / 100;
+  return (value > 0 && cents === 0 ? `less than 0.01 ${unit}` : `${cents.toFixed(2)} ${unit}`).trim();
+}
+
 export function size(bytes) {
   const gib = bytes / 2 ** 30;
   return gib >= 1 ? `${gib.toFixed(gib < 10 ? 1 : 0)} GiB` : `${Math.round(bytes / 2 ** 20)} MiB`;
