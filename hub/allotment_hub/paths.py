@@ -83,6 +83,11 @@ class Paths:
         return self.data / "broker" / "broker.sqlite"
 
     @property
+    def metrics_file(self) -> Path:
+        """Samples of devices and sessions; nothing else depends on it."""
+        return self.data / "broker" / "metrics.sqlite"
+
+    @property
     def agent_state(self) -> Path:
         return self.data / "agent"
 

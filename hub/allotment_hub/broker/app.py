@@ -19,6 +19,7 @@ from allotment_hub.broker.routes import (
     health,
     homes,
     images,
+    lease_metrics,
     lease_steps,
     leases,
     live,
@@ -48,6 +49,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
+    api.include_router(lease_metrics.router)
     for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved, disk, live):
         api.include_router(module.router)
     app.include_router(api)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.base import Engine, Sampler
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker import fronts
 from allotment_hub.broker.disk_parts import Room
+from allotment_hub.broker.metric_parts import MetricParts
 from allotment_hub.broker.metrics.monitoring import Monitoring
+from allotment_hub.broker.metrics.series import Series
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
 from allotment_hub.broker.services.changes import Changes
@@ -62,6 +64,8 @@ class Broker:
     disk: Disk
     scratch: Scratch | None
     saved: Saved
+    series: Series
+    metrics: MetricParts
     ledger: Ledger
     corrections: Corrections
     usage: Usage
@@ -94,6 +98,7 @@ class Broker:
     async def close(self) -> None:
         """Stop working; nothing is undone, the next start finds what was half done."""
         await self.jobs.close()
+        await self.metrics.close()
         await self.store.close()
 
 
@@ -111,9 +116,10 @@ def build_broker(
     settle_s: float = 2.0,
     gauge: HomeGauge | None = None,
     room: Room | None = None,
+    sampler: Sampler | None = None,
 ) -> Broker:
     """A broker for one node. `engines` by name; runtime.json says which one runs the sessions.
-    `gauge` measures homes; None: they are unknown."""
+    `gauge` measures homes, `sampler` how hard sessions work; None: that is unknown."""
     parts = Parts(
         site=site,
         catalog=catalog,
@@ -127,6 +133,7 @@ def build_broker(
         on_step=on_step,
         gauge=gauge,
         room=room,
+        sampler=sampler,
     )
     parts.store.listen_entries(parts.money.ledger.listen)
     parts.store.listen_entries(parts.money.budgets.use.posted)
@@ -152,6 +159,8 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         disk=parts.room_parts.disk,
         scratch=parts.room_parts.scratch,
         saved=parts.saved,
+        series=parts.metrics.series,
+        metrics=parts.metrics,
         ledger=parts.money.ledger,
         corrections=parts.money.corrections,
         usage=parts.money.usage,
@@ -162,8 +171,13 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         jobs=parts.jobs,
         store=parts.store,
         load=_loader(parts),
-        loops=(parts.home_parts.homes.run, *parts.room_parts.loops, parts.monitoring_parts.monitoring.run),
+        loops=_loops(parts),
     )
+
+
+def _loops(parts: Parts) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+    sampling = (parts.metrics.collector.run, parts.monitoring_parts.monitoring.run)
+    return (parts.home_parts.homes.run, *parts.room_parts.loops, *sampling)
 
 
 def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:

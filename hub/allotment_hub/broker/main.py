@@ -189,6 +189,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         homes=broker.homes,
         disk=broker.disk,
         saved=broker.saved,
+        series=broker.series,
         changes=broker.changes,
         monitoring=broker.monitoring,
         hub=hub,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.base import Engine, Sampler
 from allotment_spawner.engines.home_gauge import HomeGauge
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.data_parts import DataParts
 from allotment_hub.broker.disk_parts import DiskParts, Room
 from allotment_hub.broker.home_parts import HomeParts
-from allotment_hub.broker.metrics.collector import Collector
+from allotment_hub.broker.metric_parts import MetricParts
 from allotment_hub.broker.money_parts import MoneyParts
 from allotment_hub.broker.monitoring_parts import MonitoringParts
 from allotment_hub.broker.services.admission import Admission
@@ -67,6 +67,7 @@ class Parts:
     on_step: Callable[[str], None]
     gauge: HomeGauge | None = None
     room: Room | None = None
+    sampler: Sampler | None = None
     book: Book = field(default_factory=Book)
     jobs: Jobs = field(default_factory=Jobs)
     signals: Signals = field(default_factory=Signals)
@@ -271,7 +272,7 @@ class Parts:
             book=self.book,
             situation=self.situation,
             observations=self.seen,
-            collector=self.collector,
+            collector=self.metrics.collector,
             stops=self.notices.stops,
             cost=lambda _lease, _now: None,
             budget=lambda _lease, _now: None,
@@ -279,17 +280,16 @@ class Parts:
         )
 
     @cached_property
-    def collector(self) -> Collector:
-        return Collector(
-            every_s=self.site.metrics.every_s,
-            devices=self.agent.samples,
-            sampler=None,
-            fill_in=None,
-            keeper=None,
+    def metrics(self) -> MetricParts:
+        return MetricParts(
+            site=self.site,
+            paths=self.paths,
+            agent=self.agent,
+            sampler=self.sampler,
             book=self.book,
             observations=self.seen,
-            cores=lambda _lease: None,
             clock=self.clock,
+            on_step=self.on_step,
         )
 
     @cached_property

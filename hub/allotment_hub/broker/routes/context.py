@@ -25,6 +25,7 @@ from allotment_hub.broker.services.facade import (
     LeasesApi,
     MonitoringApi,
     NoticesApi,
+    SeriesApi,
 )
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.mounts import MountsApi
@@ -69,6 +70,7 @@ class Context:
     homes: HomesApi
     disk: DiskApi
     saved: SavedApi
+    series: SeriesApi
     changes: ChangesApi
     monitoring: MonitoringApi
     hub: HubClient

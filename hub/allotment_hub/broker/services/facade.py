@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol
 
 from allotment_spawner.core.lease import EndReason
@@ -26,6 +27,7 @@ from allotment_hub.broker.services.disk import DiskApi
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.notices import Event, Words
+from allotment_hub.broker.services.sample_views import LeaseMetrics
 from allotment_hub.broker.services.saved import SavedApi
 from allotment_hub.broker.services.views import Explanation, FleetView
 from allotment_hub.broker.store.homes import HomeState
@@ -40,6 +42,7 @@ __all__ = [
     "LeasesApi",
     "MonitoringApi",
     "NoticesApi",
+    "SeriesApi",
 ]
 
 
@@ -128,6 +131,13 @@ class HomesApi(Protocol):
         """What became of the home of a person who left."""
 
 
+class SeriesApi(Protocol):
+    async def of(
+        self, lease: LeaseView, *, since: datetime | None, until: datetime | None, step_s: int | None
+    ) -> LeaseMetrics:
+        """Of its whole life by default; `BadOptions` when that is more than anybody could read."""
+
+
 class ExplainerApi(Protocol):
     async def explain(self, lease_id: str, *, for_operator: bool) -> Explanation: ...
 
@@ -184,6 +194,9 @@ class Broker(Protocol):
 
     @property
     def saved(self) -> SavedApi: ...
+
+    @property
+    def series(self) -> SeriesApi: ...
 
     @property
     def changes(self) -> ChangesApi: ...

@@ -1,0 +1,158 @@
+"""Writes rounds into the file on a thread of its own, and sees to what is over and what is old."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from allotment_hub.broker.metrics.layout import (
+    HOURS,
+    MINUTES,
+    RAW_BLOCK_S,
+    Shelf,
+    is_broken,
+    open_file,
+    set_aside,
+)
+from allotment_hub.broker.metrics.recording import Recorder
+from allotment_hub.broker.metrics.rounds import Round
+from allotment_hub.broker.metrics.writing import Writer
+from allotment_hub.broker.store.records import Lease
+from allotment_hub.site import MetricSettings
+
+__all__ = ["FileKeeper"]
+
+_log = logging.getLogger(__name__)
+_MOST_WAITING: Final = 12
+_SHARE: Final = 0.25
+"""Of the time between two rounds, what rolling up may take."""
+_TRUSTED_MINUTES: Final = 30
+"""Nothing is pruned by a clock that has not run on for this long: it may have leapt, and leap back."""
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86400
+
+
+class FileKeeper:
+    """Opens the file with the first round. A round that cannot be written is missing in it, and said."""
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        settings: MetricSettings,
+        on_step: Callable[[str], None] = lambda _step: None,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._settings = settings
+        self._on_step = on_step
+        self._steady = steady
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-file")
+        self._recorder = Recorder()
+        self._connection: sqlite3.Connection | None = None
+        self._writer: Writer | None = None
+        self._waiting = 0
+        self._problem: str | None = None
+        self._minute: int | None = None
+        self._minutes_on = 0
+        self._forgotten_on: int | None = None
+
+    def keep(self, taken: Round, leases: Sequence[Lease]) -> str | None:
+        """Hand a round over; returns at once, with what went wrong before."""
+        if self._waiting >= _MOST_WAITING:
+            return "The disk is too slow for the file of samples; some are left out."
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._thread, self._work, taken, tuple(leases)).add_done_callback(self._done)
+        return self._problem
+
+    async def close(self) -> None:
+        """Write what was handed over, and close the file."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    def _done(self, future: asyncio.Future[None]) -> None:
+        self._waiting -= 1
+        if not future.cancelled() and future.exception() is not None:
+            _log.error("samples could not be written", exc_info=future.exception())
+            self._problem = "The samples could not be written; see the broker's log."
+
+    def _work(self, taken: Round, leases: Sequence[Lease]) -> None:
+        now_s, began = taken.at.timestamp(), self._steady()
+        try:
+            writer = self._opened()
+            writer.add(now_s, self._settings.every_s, self._recorder.rows(taken, leases))
+            self._follow(now_s)
+            until = began + _SHARE * self._settings.every_s
+            while self._chore(writer, now_s) and self._steady() < until:
+                continue
+            self._problem = None
+        except sqlite3.Error as error:
+            self._failed(error)
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        if is_broken(error):
+            self._close()
+            set_aside(self._path)
+            self._problem = "The file of samples could not be read; it was set aside and a new one begun."
+            return
+        said = self._problem
+        self._problem = f"The samples cannot be written: {error}."
+        if self._problem != said:
+            _log.warning(self._problem)
+
+    def _opened(self) -> Writer:
+        if self._writer is None:
+            try:
+                self._connection = open_file(self._path)
+            except sqlite3.Error as error:
+                if not is_broken(error):
+                    raise
+                set_aside(self._path)
+                self._connection = open_file(self._path)
+            self._writer = Writer(self._connection, on_step=self._on_step)
+        return self._writer
+
+    def _close(self) -> None:
+        connection, self._connection, self._writer = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _follow(self, now_s: float) -> None:
+        """Count the minutes that followed each other."""
+        minute = int(now_s) // 60
+        if self._minute is None or minute - self._minute not in (0, 1):
+            self._minutes_on = 0
+        elif minute != self._minute:
+            self._minutes_on += 1
+        self._minute = minute
+
+    def _chore(self, writer: Writer, now_s: float) -> bool:
+        """The next small piece of what is to be done; False when there is nothing."""
+        rolled = writer.roll_minute(now_s) or writer.roll_block(MINUTES, now_s)
+        if rolled or writer.roll_block(HOURS, now_s):
+            return True
+        return self._minutes_on >= _TRUSTED_MINUTES and self._prune(writer, now_s)
+
+    def _prune(self, writer: Writer, now_s: float) -> bool:
+        kept = self._settings
+        raw_from, minutes_from, hours_from = (
+            now_s - kept.keep_raw_h * _HOUR_S,
+            now_s - kept.keep_minutes_days * _DAY_S,
+            now_s - kept.keep_hours_days * _DAY_S,
+        )
+        today = int(now_s) // _DAY_S
+        if self._forgotten_on != today:
+            self._forgotten_on = today
+            writer.forget(hours_from)
+        return (
+            writer.prune(Shelf.RAW, int(raw_from) // RAW_BLOCK_S)
+            or writer.prune(Shelf.MINUTES, int(minutes_from) // MINUTES.block_s)
+            or writer.prune(Shelf.HOURS, int(hours_from) // HOURS.block_s)
+        )
