@@ -11,13 +11,13 @@ from importlib.metadata import version
 
 from allotment_spawner.money_wire import QuoteBudget
 
-from allotment_hub.accounting.tariff import Tariff
 from allotment_hub.broker.metrics.collector import Collector
 from allotment_hub.broker.metrics.live import Live
 from allotment_hub.broker.metrics.monitoring import Installation, Monitoring
 from allotment_hub.broker.metrics.readings import MoneyOf, Readings
 from allotment_hub.broker.metrics.tally import Tally
 from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.store.records import Lease
@@ -31,7 +31,7 @@ __all__ = ["MonitoringParts"]
 
 @dataclass
 class MonitoringParts:
-    """`stops`: lease -> when it ends, of those whose end was announced. `cost` and `budget` from memory."""
+    """`stops`: lease -> when it ends, of those whose end was announced. `budget` from memory."""
 
     site: Site
     catalog: Catalog
@@ -42,7 +42,7 @@ class MonitoringParts:
     observations: Observations
     collector: Collector
     stops: Mapping[str, datetime]
-    cost: Callable[[Lease, datetime], Decimal | None]
+    ledger: Ledger
     budget: Callable[[Lease, datetime], QuoteBudget | None]
     clock: Callable[[], datetime]
 
@@ -64,6 +64,7 @@ class MonitoringParts:
             observations=self.observations,
             collector=self.collector,
             live=self._live,
+            unposted=lambda lease, now: self.ledger.unposted(lease, now).amount,
             tally=self.tally,
             clock=self.clock,
         )
@@ -92,18 +93,14 @@ class MonitoringParts:
     @property
     def _money(self) -> MoneyOf:
         return MoneyOf(
-            rate=_rate,
-            currency=self._currency,
-            cost=self.cost,
+            rate=self._rate,
+            currency=lambda lease: self.ledger.currency(lease) or self.site.currency,
+            cost=self.ledger.cost,
             budget=self.budget,
             ends_at=lambda lease: self.stops.get(lease.id),
         )
 
-    def _currency(self, lease: Lease) -> str:
-        """A lease keeps the currency in which it was granted."""
-        return self.site.currency if lease.rates is None else Tariff.from_json(lease.rates).currency
-
-
-def _rate(lease: Lease, now: datetime) -> Decimal:
-    """What an hour costs now; before the grant, what it would have cost when it was asked for."""
-    return lease.price_per_hour if lease.rates is None else Tariff.from_json(lease.rates).rate(now)
+    def _rate(self, lease: Lease, now: datetime) -> Decimal:
+        """What an hour costs now; before the grant, what it would have cost when it was asked for."""
+        tariff = self.ledger.tariff(lease)
+        return lease.price_per_hour if tariff is None else tariff.rate(now)

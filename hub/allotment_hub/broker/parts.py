@@ -274,7 +274,7 @@ class Parts:
             observations=self.seen,
             collector=self.metrics.collector,
             stops=self.notices.stops,
-            cost=lambda _lease, _now: None,
+            ledger=self.money.ledger,
             budget=lambda _lease, _now: None,
             clock=self.clock,
         )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from allotment_spawner.core.lease import LeaseState
@@ -128,7 +129,10 @@ def lease_families(
     ]
 
 
-def money_families(sums: Sums, outages: Mapping[str, OutageSum]) -> list[Metric]:
+def money_families(
+    sums: Sums, unposted: Mapping[str, Decimal], outages: Mapping[str, OutageSum]
+) -> list[Metric]:
+    """`unposted`: currency -> what running sessions cost that is in no entry yet."""
     labels = ("kind", "currency")
     return [
         gauge(
@@ -136,6 +140,12 @@ def money_families(sums: Sums, outages: Mapping[str, OutageSum]) -> list[Metric]
             "Sum of the ledger's entries; refunds are negative.",
             labels,
             [(key, float(amount)) for key, amount in sums.amounts.items()],
+        ),
+        gauge(
+            "allotment_ledger_unposted_amount",
+            "What running sessions have cost that is in no entry yet.",
+            ("currency",),
+            [((currency,), float(amount)) for currency, amount in unposted.items()],
         ),
         gauge(
             "allotment_ledger_gpu_seconds",

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 from allotment_spawner.core.allocator import capacity
 from allotment_spawner.core.lease import LeaseState
@@ -33,6 +34,7 @@ from allotment_hub.broker.services.machine import Machine
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.pools import request_of
 from allotment_hub.broker.services.situation import Situation
+from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.sums import every_outage
 from allotment_hub.catalog import Catalog
@@ -77,6 +79,7 @@ class Monitoring:
         observations: Observations,
         collector: Collector,
         live: Live,
+        unposted: Callable[[Lease, datetime], Decimal],
         tally: Tally,
         clock: Callable[[], datetime],
     ) -> None:
@@ -87,7 +90,8 @@ class Monitoring:
         self._book = book
         self._situation = situation
         self._seen = observations
-        self._collector = collector
+        self.collector = collector
+        self._unposted = unposted
         self._clock = clock
         self.live = live
         self.tally = tally
@@ -96,8 +100,8 @@ class Monitoring:
 
     async def run(self) -> None:
         """Counts what only a single round tells; until cancelled."""
-        async for _ in self._collector.changed.subscribe():
-            self.tally.sampled(self._collector.latest)
+        async for _ in self.collector.changed.subscribe():
+            self.tally.sampled(self.collector.latest)
 
     async def load(self) -> None:
         """What the book holds at the start."""
@@ -113,7 +117,8 @@ class Monitoring:
         async with self._one:  # writing thousands of lines takes a while: one at a time is enough
             await self._sums.catch_up(self._store)
             outages = await self._store.read(lambda tx: every_outage(tx.connection))
-            money = money_families(self._sums, outage_sums(outages, self._clock()))
+            now = self._clock()
+            money = money_families(self._sums, self._not_posted(now), outage_sums(outages, now))
             looked = self._look()
             counted = lease_families(looked.leases, looked.oldest_wait_s, self.tally)
             devices = device_families(looked.machine, looked.latest, looked.sessions, self.tally.xids)
@@ -140,7 +145,7 @@ class Monitoring:
         waits = [max(0.0, (now - lease.created_at).total_seconds()) for lease in queued]
         return _Looked(
             machine=machine,
-            latest=self._collector.latest,
+            latest=self.collector.latest,
             sessions=self.live.frame().leases,
             leases=self._leases(),
             oldest_wait_s=max(waits, default=None),
@@ -148,6 +153,15 @@ class Monitoring:
             healthy=self._healthy(machine),
             collecting=self._collecting(),
         )
+
+    def _not_posted(self, now: datetime) -> dict[str, Decimal]:
+        """By currency: what is in no entry yet of the sessions that are not over."""
+        found: dict[str, Decimal] = {}
+        for one in self.live.frame().leases:
+            lease = self._book.get(one.lease)
+            if lease is not None:
+                found[one.currency] = found.get(one.currency, Decimal(0)) + self._unposted(lease, now)
+        return found
 
     def _leases(self) -> Counter[tuple[str, str]]:
         """Also of flavors that nobody has, and of those that are not offered any more."""
@@ -180,14 +194,14 @@ class Monitoring:
 
     def _collecting(self) -> Collecting:
         missed: Counter[str] = Counter()
-        for what, count in self._collector.missed.items():
+        for what, count in self.collector.missed.items():
             missed["gpu" if what.startswith("GPU-") else what] += count
         return Collecting(
-            rounds=self._collector.rounds,
+            rounds=self.collector.rounds,
             missed=missed,
-            last_at=self._collector.latest.at,
-            took_s=self._collector.took_s,
-            every_s=self._collector.every_s,
+            last_at=self.collector.latest.at,
+            took_s=self.collector.took_s,
+            every_s=self.collector.every_s,
             listeners=self.live.listeners,
             frames=self.live.computed,
         )
