@@ -122,6 +122,7 @@ STATUS: Final[Mapping[type[Refusal], int]] = {
     errors.BrokerUnavailable: 503,
     errors.EngineUnavailable: 503,
     errors.AgentUnavailable: 503,
+    errors.ExporterUnavailable: 503,
     HubSilent: 503,
 }
 """The only place where a refusal becomes a status."""

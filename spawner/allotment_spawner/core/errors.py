@@ -31,6 +31,7 @@ Refusal
 ├── BrokerUnavailable          the broker does not answer
 ├── EngineUnavailable          the engine does not answer
 ├── AgentUnavailable           the agent does not answer, or missed its deadline
+├── ExporterUnavailable        the DCGM exporter does not answer, or not with a page
 ├── DeviceBusy                 an instance or process is in the way of cutting
 ├── DeviceMismatch             the workload saw another device than its lease names
 └── StartFailed                the workload was made but did not come up
@@ -54,6 +55,7 @@ __all__ = [
     "EngineUnavailable",
     "EnvironmentNotAllowed",
     "EnvironmentUnavailable",
+    "ExporterUnavailable",
     "FlavorNotAllowed",
     "FlavorUnavailable",
     "GrantExpired",
@@ -237,6 +239,10 @@ class EngineUnavailable(Refusal):
 
 class AgentUnavailable(Refusal):
     code = "agent_unavailable"
+
+
+class ExporterUnavailable(Refusal):
+    code = "exporter_unavailable"
 
 
 class DeviceBusy(Refusal):

@@ -8,27 +8,14 @@ from typing import Any
 
 from allotment_spawner.core.samples import DeviceSample
 from allotment_spawner.gpu.nvml.calls import is_code
+from allotment_spawner.gpu.nvml.reasons import clock_reasons
 
-__all__ = ["PcieMeter", "ask", "clock_reasons", "memory", "read_gauges"]
+__all__ = ["PcieMeter", "ask", "memory", "read_gauges"]
 
 _FATAL = ("GPU_IS_LOST", "UNINITIALIZED", "DRIVER_NOT_LOADED")
 """After these nothing else of this GPU is worth asking."""
 _MHZ = 1_000_000
 _KIB = 1024
-_REASONS = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock",
-    0x200: "board_limit",
-    0x400: "reliability",
-}
-"""nvmlClocksEventReason*; the last two have only the older name, nvmlClocksThrottleReason*."""
 
 
 def ask(nvml: Any, name: str, *arguments: Any) -> Any:
@@ -57,14 +44,6 @@ def memory(nvml: Any, device: Any) -> tuple[int | None, int | None]:
     return (None, None) if info is None else (int(info.used), int(info.total))
 
 
-def clock_reasons(mask: int | None) -> tuple[str, ...] | None:
-    """Words for the bits of a clock-event mask, lowest bit first; a bit without a name is "bit_11"."""
-    if mask is None:
-        return None
-    bits = (bit for bit in range(mask.bit_length()) if mask >> bit & 1)
-    return tuple(_REASONS.get(1 << bit, f"bit_{bit}") for bit in bits)
-
-
 def read_gauges(nvml: Any, board: Any, gpu_uuid: str) -> DeviceSample:
     """Everything of a whole GPU that one call gives at once.
 
@@ -75,6 +54,7 @@ def read_gauges(nvml: Any, board: Any, gpu_uuid: str) -> DeviceSample:
     power = ask(nvml, "nvmlDeviceGetPowerUsage", board)
     energy = ask(nvml, "nvmlDeviceGetTotalEnergyConsumption", board)
     clock = ask(nvml, "nvmlDeviceGetClockInfo", board, nvml.NVML_CLOCK_SM)
+    held = _reasons(nvml, board)
     return DeviceSample(
         gpu_uuid=gpu_uuid,
         device_uuid=gpu_uuid,
@@ -84,7 +64,7 @@ def read_gauges(nvml: Any, board: Any, gpu_uuid: str) -> DeviceSample:
         energy_j=None if energy is None else energy / 1000,
         temperature_c=_temperature(nvml, board),
         sm_clock_hz=None if clock is None else int(clock) * _MHZ,
-        clock_reasons=clock_reasons(_reasons(nvml, board)),
+        clock_reasons=None if held is None else clock_reasons(held),
         ecc_corrected=_ecc(nvml, board, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ecc_uncorrected=_ecc(nvml, board, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
     )
