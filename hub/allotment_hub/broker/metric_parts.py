@@ -11,6 +11,7 @@ from allotment_spawner.engines.base import Sampler
 from allotment_spawner.gpu.client import Agent
 
 from allotment_hub.broker.metrics.collector import Collector
+from allotment_hub.broker.metrics.exporter import DcgmExporter
 from allotment_hub.broker.metrics.keeper import FileKeeper
 from allotment_hub.broker.metrics.series import Series
 from allotment_hub.broker.services.book import Book
@@ -41,13 +42,19 @@ class MetricParts:
             every_s=self.site.metrics.every_s,
             devices=self.agent.samples,
             sampler=self.sampler,
-            fill_in=None,
+            fill_in=None if self.exporter is None else self.exporter.fill_in,
             keeper=self.keeper,
             book=self.book,
             observations=self.observations,
             cores=_cores,
             clock=self.clock,
         )
+
+    @cached_property
+    def exporter(self) -> DcgmExporter | None:
+        """None where site.yaml names none."""
+        url = self.site.metrics.dcgm_url
+        return None if url is None else DcgmExporter(url=url, inventory=lambda: self.observations.inventory)
 
     @cached_property
     def keeper(self) -> FileKeeper:
@@ -61,6 +68,8 @@ class MetricParts:
         """Write what was handed over, and let the threads go."""
         self.series.close()
         await self.keeper.close()
+        if self.exporter is not None:
+            await self.exporter.close()
 
 
 def _cores(lease: Lease) -> float | None:
