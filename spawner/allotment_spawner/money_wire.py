@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 __all__ = [
+    "BudgetChangeView",
+    "BudgetHistory",
     "BudgetView",
     "EntryView",
     "Money",
@@ -157,3 +159,27 @@ class BudgetView(_Frozen):
     hard: bool
     owner: str | None
     note: str
+    closed_at: datetime | None = None
+
+
+class BudgetChangeView(_Frozen):
+    """What somebody did to a budget; kept for good.
+
+    set: `amount` is that of each period from then on. change, transfer: it was added to the period that began
+    at `period_from`, or taken from it; `other` is the second budget of a transfer. close: the budget's end.
+    """
+
+    id: str
+    kind: Literal["set", "change", "transfer", "close"]
+    amount: Money
+    period_from: datetime | None
+    other: str | None
+    reason: str
+    made_by: str
+    made_at: datetime
+
+
+class BudgetHistory(BudgetView):
+    """A budget with its last changes, the newest first."""
+
+    history: tuple[BudgetChangeView, ...]

@@ -89,6 +89,13 @@ class BudgetBook:
         self._made_for: tuple[datetime, int, int] | None = None
         self._standings: dict[tuple[str, Whose], Standing] = {}
         self._version = 0
+        self.unsure = False
+        """Whether a write was given up before its answer came: it may have been committed all the same."""
+
+    async def settle(self) -> None:
+        if self.unsure:
+            self.unsure = False
+            await self.load()
 
     async def load(self) -> None:
         def work(tx: Transaction) -> tuple[list[Budget], list[Change]]:
@@ -108,7 +115,10 @@ class BudgetBook:
                 self._changes.pop(row.id, None)
         for change in changes:
             if change.kind in ("change", "transfer") and change.budget in self._rows:
-                self._changes.setdefault(change.budget, []).append(change)
+                kept = self._changes.setdefault(change.budget, [])
+                # what was just written may have been read meanwhile
+                if all(change.id != known.id for known in kept):
+                    kept.append(change)
         self._by_whose = {}
         for row in self._rows.values():
             self._by_whose.setdefault((row.scope, row.name), []).append(row)
@@ -174,13 +184,18 @@ class BudgetBook:
             self._standings.clear()
         key = (budget.id, whose)
         if key not in self._standings:
-            self._standings[key] = self._standing(budget, whose, now)
+            self._standings[key] = self._standing(budget, whose, now, self._changes.get(budget.id, ()))
         return self._standings[key]
 
-    def _standing(self, budget: Budget, whose: Whose, now: datetime) -> Standing:
+    async def standing_at_length(self, budget: Budget, whose: Whose, changes: Iterable[Change]) -> Standing:
+        """Also of one that is closed, whose changes are not in memory."""
+        now = self._clock()
+        await self.use.read({whose: period_at(budget.terms, now, self._zone)[0]})
+        return self._standing(budget, whose, now, changes)
+
+    def _standing(self, budget: Budget, whose: Whose, now: datetime, changes: Iterable[Change]) -> Standing:
         since, until = period_at(budget.terms, now, self._zone)
         used = self.use.of(whose, since, until, now)
-        changes = self._changes.get(budget.id, ())
         return standing_of(budget, changes, (used.money, used.gpu_seconds), now, self._zone)
 
     def known(self, whose: Whose) -> bool:
