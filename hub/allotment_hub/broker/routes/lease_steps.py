@@ -20,7 +20,8 @@ async def request_lease(context: Ctx, body: LeaseRequest, attempt: RequiredAttem
     try:
         return await context.leases.request(attempt=attempt, body=body)
     except Refusal as refusal:
-        context.monitoring.refused(refusal.code)
+        if "lease" not in refusal.details:  # what is kept as a lease is counted when it is written
+            context.monitoring.refused(refusal.code)
         raise
 
 
