@@ -27,6 +27,7 @@ from allotment_hub.broker.routes import (
     pages,
     saved,
     sign_in,
+    usage,
 )
 from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.dashboard.render import STATIC
@@ -50,7 +51,20 @@ def create_app(context: Context) -> FastAPI:
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
     api.include_router(lease_metrics.router)
-    for module in (lease_steps, leases, notices, choices, data, images, fleet, homes, saved, disk, live):
+    for module in (
+        lease_steps,
+        leases,
+        notices,
+        choices,
+        data,
+        images,
+        fleet,
+        homes,
+        saved,
+        disk,
+        live,
+        usage,
+    ):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router, prefix=PREFIX)

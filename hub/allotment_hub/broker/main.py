@@ -190,6 +190,8 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         disk=broker.disk,
         saved=broker.saved,
         series=broker.series,
+        corrections=broker.corrections,
+        usage=broker.usage,
         changes=broker.changes,
         monitoring=broker.monitoring,
         hub=hub,

@@ -14,6 +14,7 @@ from allotment_hub.broker.browser_sessions import SignInSeal
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE
+from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.disk import DiskApi
 from allotment_hub.broker.services.facade import (
@@ -30,6 +31,7 @@ from allotment_hub.broker.services.facade import (
 from allotment_hub.broker.services.images import ImagesApi
 from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.saved import SavedApi
+from allotment_hub.broker.services.usage import Usage
 from allotment_hub.broker.streams import Streams
 from allotment_hub.dashboard.render import Pages
 
@@ -42,6 +44,7 @@ __all__ = [
     "Context",
     "Ctx",
     "KnownCaller",
+    "Operator",
     "check_may_see",
     "no_such_lease",
     "whose",
@@ -71,6 +74,8 @@ class Context:
     disk: DiskApi
     saved: SavedApi
     series: SeriesApi
+    corrections: Corrections
+    usage: Usage
     changes: ChangesApi
     monitoring: MonitoringApi
     hub: HubClient
@@ -130,6 +135,7 @@ def _operator(caller: KnownCaller) -> Caller:
 
 ActAs = Annotated[Caller, Depends(_act_as)]
 ONLY_THE_HUB: Final = Depends(_act_as)
+Operator = Annotated[Caller, Depends(_operator)]
 ONLY_OPERATORS: Final = Depends(_operator)
 
 

@@ -6,7 +6,16 @@ from typing import Annotated, Final
 
 from fastapi import Header, Path, Query
 
-__all__ = ["Attempt", "AttemptQuery", "LeaseId", "Limit", "RequiredAttempt", "ServerQuery", "UserQuery"]
+__all__ = [
+    "Attempt",
+    "AttemptQuery",
+    "LeaseId",
+    "Limit",
+    "RequiredAttempt",
+    "RequiredKey",
+    "ServerQuery",
+    "UserQuery",
+]
 
 _KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 _NAME: Final = r"^[^\x00-\x1f\x7f]*$"
@@ -15,6 +24,12 @@ _WAITER: Final = "The waiter's attempt; for the hub only"
 
 RequiredAttempt = Annotated[str, Header(alias="Idempotency-Key", pattern=_KEY, description=_MEANING)]
 Attempt = Annotated[str | None, Header(alias="Idempotency-Key", pattern=_KEY, description=_MEANING)]
+RequiredKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key", pattern=_KEY, description="One a change: the same again is the same change"
+    ),
+]
 AttemptQuery = Annotated[str | None, Query(pattern=_KEY, description=_WAITER)]
 LeaseId = Annotated[str, Path(max_length=256, description="The lease's id")]
 UserQuery = Annotated[

@@ -22,6 +22,7 @@ from allotment_spawner.wire import (
     NoticeView,
 )
 
+from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.disk import DiskApi
 from allotment_hub.broker.services.images import ImagesApi
@@ -29,6 +30,7 @@ from allotment_hub.broker.services.mounts import MountsApi
 from allotment_hub.broker.services.notices import Event, Words
 from allotment_hub.broker.services.sample_views import LeaseMetrics
 from allotment_hub.broker.services.saved import SavedApi
+from allotment_hub.broker.services.usage import Usage
 from allotment_hub.broker.services.views import Explanation, FleetView
 from allotment_hub.broker.store.homes import HomeState
 
@@ -197,6 +199,12 @@ class Broker(Protocol):
 
     @property
     def series(self) -> SeriesApi: ...
+
+    @property
+    def corrections(self) -> Corrections: ...
+
+    @property
+    def usage(self) -> Usage: ...
 
     @property
     def changes(self) -> ChangesApi: ...

@@ -13,12 +13,13 @@ from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.money_wire import EntryView, UsageRow, UsageView
 
 from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.corrections import entry_view
+from allotment_hub.broker.store.ledger import Entry
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.usage import (
     CHUNK,
     Wanted,
-    WrittenEntry,
     entries_of,
     groups_minded,
     wanted_seqs,
@@ -142,6 +143,11 @@ class Usage:
         """Groups with an open budget whose named owner this is."""
         return await self._store.read(lambda tx: groups_minded(tx.connection, person))
 
+    async def latest(self, ask: Ask, count: int) -> list[EntryView]:
+        """The entries that were written last, the newest first."""
+        seqs = (await self._seqs(ask, None))[-count:]
+        return [entry async for chunk in self._chunks(ask, seqs) for _, entry in chunk][::-1]
+
     async def report(self, ask: Ask, *, cursor: Cursor | None = None, limit: int = CHUNK) -> UsageView:
         """Rows and total are of all entries, `entries` those of one page of at most `limit`."""
         seqs = await self._seqs(ask, cursor)
@@ -206,25 +212,9 @@ def _newest(seqs: Sequence[int], cursor: Cursor | None) -> int:
     return seqs[-1] if seqs else 0
 
 
-def _view(entry: WrittenEntry, reader: str | None) -> EntryView:
-    hidden = reader is not None and entry.owner != reader
-    return EntryView(
-        id=entry.id,
-        kind=entry.kind,  # type: ignore[arg-type]  # what the ledger writes, and pydantic checks
-        owner=ANOTHER if hidden else entry.owner,
-        charged_to=entry.charged_to,
-        lease=None if hidden else entry.lease,
-        volume=entry.volume,
-        from_=entry.from_at,
-        to=entry.to_at,
-        seconds=entry.seconds,
-        gpu_seconds=entry.gpu_seconds,
-        amount=entry.amount,
-        currency=entry.currency,
-        flavor=entry.flavor,
-        environment=entry.environment,
-        # an operator's words on somebody's session may name them
-        reason="" if hidden else entry.reason,
-        made_at=entry.made_at,
-        refers_to=None if hidden else entry.refers_to,
-    )
+def _view(entry: Entry, reader: str | None) -> EntryView:
+    view = entry_view(entry)
+    if reader is None or entry.owner == reader:
+        return view
+    # an operator's words on somebody's session may name them
+    return view.model_copy(update={"owner": ANOTHER, "lease": None, "refers_to": None, "reason": ""})

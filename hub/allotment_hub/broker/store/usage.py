@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
+from allotment_hub.broker.store.ledger import Entry
 from allotment_hub.broker.store.schema import budgets, entries
 
-__all__ = ["CHUNK", "Wanted", "WrittenEntry", "entries_of", "groups_minded", "wanted_seqs"]
+__all__ = ["CHUNK", "Wanted", "entries_of", "groups_minded", "wanted_seqs"]
 
 CHUNK: Final = 1000
 """Entries that are read at a time: the one thread that owns the database is soon free again."""
@@ -28,33 +28,6 @@ class Wanted:
     charged_to: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenEntry:
-    """What a report tells of an entry."""
-
-    seq: int
-    id: str
-    kind: str
-    owner: str
-    charged_to: str | None
-    lease: str | None
-    volume: str | None
-    from_at: datetime
-    to_at: datetime
-    seconds: Decimal
-    gpu_seconds: Decimal
-    amount: Decimal
-    currency: str
-    flavor: str | None
-    environment: str | None
-    reason: str
-    made_at: datetime
-    refers_to: str | None
-
-
-_COLUMNS: Final = [entries.c[name] for name in WrittenEntry.__slots__]
-
-
 def wanted_seqs(connection: Connection, wanted: Wanted) -> list[int]:
     """Their numbers, in the order in which they were written. No sum is ever made here: money is text."""
     conditions: list[Any] = [entries.c.from_at >= wanted.since, entries.c.from_at < wanted.until]
@@ -66,10 +39,10 @@ def wanted_seqs(connection: Connection, wanted: Wanted) -> list[int]:
     return sorted(connection.execute(select(entries.c.seq).where(*conditions)).scalars())
 
 
-def entries_of(connection: Connection, seqs: Sequence[int]) -> list[WrittenEntry]:
+def entries_of(connection: Connection, seqs: Sequence[int]) -> list[Entry]:
     """At most `CHUNK` of them, in order."""
-    query = select(*_COLUMNS).where(entries.c.seq.in_(seqs)).order_by(entries.c.seq)
-    return [WrittenEntry(*row) for row in connection.execute(query)]
+    query = select(entries).where(entries.c.seq.in_(seqs)).order_by(entries.c.seq)
+    return [Entry(**row) for row in connection.execute(query).mappings()]
 
 
 def groups_minded(connection: Connection, person: str) -> list[str]:
