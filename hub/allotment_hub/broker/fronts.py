@@ -104,6 +104,7 @@ def reconciler(parts: Parts) -> Reconciler:
         announced=parts.announced,
         gpu_outages=parts.money.gpu_outages,
         ledger=parts.money.ledger,
+        storage=parts.money.storage,
         history=parts.history,
         changes=parts.changes,
         bell=parts.bell,

@@ -17,6 +17,7 @@ from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import OutageBook
 from allotment_hub.broker.services.posting import Posting
+from allotment_hub.broker.services.storage import Storage
 from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.services.usage import Usage
 from allotment_hub.broker.store.records import Lease
@@ -57,6 +58,16 @@ class MoneyParts:
             outages=self.outage_book,
             tariffs=self.tariffs,
             posting=self.posting,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def storage(self) -> Storage:
+        return Storage(
+            store=self.store,
+            price=self.catalog.prices.storage_per_gib_hour,
+            zone=self.catalog.prices.zone,
+            currency=self.site.currency,
             clock=self.clock,
         )
 

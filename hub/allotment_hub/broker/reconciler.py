@@ -38,6 +38,7 @@ from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.steps import activate
 from allotment_hub.broker.services.stopping import Stopping
+from allotment_hub.broker.services.storage import Storage
 from allotment_hub.broker.services.upkeep import Upkeep
 from allotment_hub.broker.services.waiters import Waiters
 from allotment_hub.broker.store.records import Lease
@@ -74,6 +75,7 @@ class Reconciler:
         announced: AnnouncedStops,
         gpu_outages: GpuOutages,
         ledger: Ledger,
+        storage: Storage,
         history: History,
         changes: Changes,
         bell: Bell,
@@ -94,6 +96,7 @@ class Reconciler:
         self._announced = announced
         self._gpu_outages = gpu_outages
         self._ledger = ledger
+        self._storage = storage
         self._history = history
         self._changes = changes
         self._bell = bell
@@ -136,6 +139,7 @@ class Reconciler:
         await self._outages.over()
         await self._upkeep.round()
         await self._ledger.round()
+        await self._storage.round()
         self._hub.keep_only({lease.id for lease in before})
         self._waiters.keep_only({lease.id for lease in self._book.all()})
         if self._history_at is None or self._clock() - self._history_at > timedelta(seconds=_HISTORY_S):

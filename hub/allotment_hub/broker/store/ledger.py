@@ -25,6 +25,7 @@ __all__ = [
     "find_entry",
     "last_from_at",
     "new_id",
+    "storage_owners",
 ]
 
 EntryKind = Literal["usage", "storage", "refund", "correction"]
@@ -111,6 +112,12 @@ def last_from_at(connection: Connection, kind: EntryKind) -> datetime | None:
         select(func.max(entries.c.from_at)).where(entries.c.kind == kind)
     ).scalar()
     return found
+
+
+def storage_owners(connection: Connection, from_at: datetime) -> set[str]:
+    """Who has an entry of storage that begins then."""
+    query = select(entries.c.owner).where(entries.c.kind == "storage", entries.c.from_at == from_at)
+    return set(connection.execute(query).scalars())
 
 
 def _one(connection: Connection, condition: Any) -> Entry | None:
