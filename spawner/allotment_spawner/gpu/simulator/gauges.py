@@ -23,7 +23,7 @@ class _Metered:
     """What the last call saw of a board's energy."""
 
     boot_id: str
-    counted_to: float | None
+    writes: int
     watts: float
     joules: float
 
@@ -67,11 +67,11 @@ class GaugeCalls(Session):
             before = None
         watts = work.power_w(gpu, processes)
         # A real process ends without a word to the state; what it drew until now must not be forgotten.
-        ended = before is not None and before.counted_to == gpu.energy_at and before.watts != watts
+        ended = before is not None and before.writes == gpu.energy_writes and before.watts != watts
         if gpu.energy_at is None or ended:
             gpu = self._write_energy(gpu.uuid, before.watts if before is not None else watts, now)
         joules = max(work.energy_j(gpu, watts, now), before.joules if before is not None else 0.0)
-        self._metered[gpu.uuid] = _Metered(boot_id, gpu.energy_at, watts, joules)
+        self._metered[gpu.uuid] = _Metered(boot_id, gpu.energy_writes, watts, joules)
         return int(joules * 1000)
 
     def _write_energy(self, uuid: str, watts: float, now: float) -> SimGpu:

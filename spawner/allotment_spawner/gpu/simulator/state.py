@@ -90,6 +90,7 @@ class SimGpu(_Part):
     energy_j: float = 0.0
     energy_at: float | None = None
     """Up to when it is counted, seconds since the epoch."""
+    energy_writes: int = 0
     ecc_corrected: int = 0
     ecc_uncorrected: int = 0
 

@@ -144,3 +144,4 @@ def energy_j(gpu: SimGpu, watts: float, now: float) -> float:
 def advance_energy(gpu: SimGpu, watts: float, now: float) -> None:
     """Write that down, so that from `now` on the board may draw something else."""
     gpu.energy_j, gpu.energy_at = energy_j(gpu, watts, now), now
+    gpu.energy_writes += 1
