@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from allotment.client import Client
 from allotment.errors import AllotmentError
 from allotment.settings import find_settings
 
-__all__ = ["AsJson", "DataDir", "broker", "fail", "print_json", "remark", "screen", "since", "told"]
+__all__ = ["AsJson", "DataDir", "broker", "exact", "fail", "print_json", "remark", "screen", "since", "told"]
 
 DataDir = Annotated[
     Path | None,
@@ -94,3 +95,9 @@ def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, object]) -> No
 def since(moment: datetime | None) -> str:
     """A time as a person on this machine reads it; a dash when there is none."""
     return moment.astimezone().strftime("%d %b %H:%M %Z") if moment else "-"
+
+
+def exact(amount: Decimal) -> str:
+    """ "0.40": money with all its digits, at least two after the point and no needless zeros."""
+    whole, _, rest = format(amount, "f").partition(".")
+    return f"{whole}.{rest.rstrip('0').ljust(2, '0')}"

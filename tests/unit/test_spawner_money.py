@@ -18,6 +18,7 @@ from allotment_testing.fake_things import some_budget, some_quote
 from hypothesis import given
 from hypothesis import strategies as st
 
+NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
 OWN: dict[str, Any] = {"scope": "user", "id": "own"}
 
 
@@ -66,7 +67,7 @@ def test_what_is_said_to_be_there_is_there(left: Decimal) -> None:
 
 
 def test_without_a_quote_the_price_alone_is_said() -> None:
-    money = money_of(flavor())
+    money = money_of(flavor(), NOW)
     assert money["price"] == "0.40 credits an hour"
     assert (money["change"], money["longest"]) == (None, "")
     assert budgets_of([flavor()]) == {"budgets": [], "charge_to": []}
@@ -74,7 +75,7 @@ def test_without_a_quote_the_price_alone_is_said() -> None:
 
 def test_the_price_now_its_next_change_and_the_longest_time() -> None:
     quote = some_quote("0.20", change="0.40", longest_s=14_400)
-    money = money_of(flavor(quote))
+    money = money_of(flavor(quote), NOW)
     assert money["price"] == "0.20 credits an hour", "the quote's, not the catalogue's"
     assert money["change"]["price"] == "0.40 credits an hour"
     assert money["change"]["at"] == quote.changes[0].at.isoformat()
@@ -92,7 +93,7 @@ def test_how_long_it_lasts_is_told_for_each_group_that_can_be_chosen() -> None:
         budgets=(mine, rich),
         lasts_s=9000,
     )
-    charges = money_of(flavor(quote))["charges"]
+    charges = money_of(flavor(quote), NOW)["charges"]
     assert charges[""] == charges["rich"]
     assert charges[""] == {"to": "rich", "lasts": "What is left pays for 2 h 30 min.", "why": None}
     assert charges["poor"]["why"] == "The budget of poor lacks 0.05 credits for the shortest time."
@@ -105,16 +106,39 @@ def test_how_long_it_lasts_is_told_for_each_group_that_can_be_chosen() -> None:
     ]
 
 
+def test_several_budgets_of_one_group_count_together() -> None:
+    money, hours = (
+        some_budget("a", left="10", lasts_s=7200),
+        some_budget("a", left="1", lasts_s=3600, unit="gpu_hours", id="hours"),
+    )
+    quote = some_quote("1", charge_to="b", may_charge=("a", "b"), choices=(hours, money), minimum="2")
+    charges = money_of(flavor(quote), NOW)["charges"]
+    assert charges["a"] == {"to": "a", "lasts": "What is left pays for 1 h.", "why": None}
+    assert len(budgets_of([flavor(quote)])["budgets"]) == 2
+
+
+@pytest.mark.parametrize(("period", "ends"), [("month", False), ("term", True)])
+def test_what_lasts_longer_than_its_period_has_no_other_end(period: str, ends: bool) -> None:
+    long = some_budget("a", left="10", lasts_s=40 * 86_400, period=period)
+    quote = some_quote("1", charge_to="a", may_charge=("a",), budgets=(long,))
+    said = money_of(flavor(quote), NOW)["charges"][""]["lasts"]
+    assert said == (
+        "What is left pays for 40 days." if ends else "What is left pays to the end of its period."
+    )
+    endless = long.model_copy(update={"lasts_s": 1e300})
+    assert money_of(flavor(quote.model_copy(update={"budgets": (endless,)})), NOW)
+
+
 def test_a_soft_budget_only_warns() -> None:
     soft = some_budget("a", left="4", lasts_s=36_000, hard=False)
-    charges = money_of(flavor(some_quote("0.40", charge_to="a", may_charge=("a",), budgets=(soft,))))
+    charges = money_of(flavor(some_quote("0.40", charge_to="a", may_charge=("a",), budgets=(soft,))), NOW)
     assert charges["charges"][""]["lasts"].startswith("The budget lasts for 10 h; after that you are warned")
     over = some_budget("a", left="-1.5", lasts_s=0.0, hard=False, unit="gpu_hours")
     quote = some_quote("0.40", charge_to="a", may_charge=("a",), budgets=(over,))
-    assert "used up" in money_of(flavor(quote))["charges"][""]["lasts"]
+    assert "used up" in money_of(flavor(quote), NOW)["charges"][""]["lasts"]
     assert budgets_of([flavor(quote)])["budgets"][0]["line"] == "Overdrawn by 1.50 of 20.00 GPU hours"
     free = some_quote("0", budgets=(some_budget("a", left="4"),))
-    assert money_of(flavor(free))["charges"][""]["lasts"] == ""
+    assert money_of(flavor(free), NOW)["charges"][""]["lasts"] == ""
 
 
 def test_an_empty_request_takes_what_can_be_paid() -> None:
@@ -163,4 +187,4 @@ def test_times_are_utc_until_a_script_shows_the_readers_own() -> None:
     quote = some_quote("1").model_copy(
         update={"changes": (some_quote("1", change="2").changes[0].model_copy(update={"at": at}),)}
     )
-    assert money_of(flavor(quote))["change"]["clock"] == "21:00 UTC"
+    assert money_of(flavor(quote), NOW)["change"]["clock"] == "21:00 UTC"

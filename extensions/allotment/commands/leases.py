@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from allotment.console import AsJson, DataDir, broker, print_json, screen, since
+from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, since
 from allotment.models import Lease
 
 __all__ = ["devices_of", "lease_table", "leases"]
@@ -42,7 +42,7 @@ def lease_table(found: list[Lease]) -> Table:
         moment = lease.ended_at or lease.active_at or lease.granted_at
         table.add_row(
             lease.id, lease.user, lease.server or "(default)", lease.environment, lease.flavor, _state(lease),
-            devices_of(lease), since(moment), format(lease.price_per_hour, "f"),
+            devices_of(lease), since(moment), exact(lease.price_per_hour),
             _cost(lease),
         )  # fmt: skip
     return table
@@ -63,7 +63,7 @@ def devices_of(lease: Lease) -> str:
 
 def _cost(lease: Lease) -> str:
     """So far, refunds taken off; a dash before there is any."""
-    return "-" if lease.cost is None else f"{lease.cost:f} {lease.currency or ''}".strip()
+    return "-" if lease.cost is None else f"{exact(lease.cost)} {lease.currency or ''}".strip()
 
 
 def _state(lease: Lease) -> str:

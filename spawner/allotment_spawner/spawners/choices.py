@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from allotment_spawner.core.errors import BrokerUnavailable
@@ -40,7 +41,7 @@ async def choices_for(broker: BrokerClient, user: str, *, last: Choice | None = 
             "Try again in a minute; tell an operator if it stays.",
         ) from None
     return {
-        "flavors": [_flavor(one, waiting) for one in flavors],
+        "flavors": [_flavor(one, waiting, datetime.now(UTC)) for one in flavors],
         "environments": [_environment(one, last or Choice()) for one in environments],
         "waiting": waiting,
         "defaults": {"environment": plainest(environments), "flavor": cheapest_without_gpu(flavors)},
@@ -106,12 +107,12 @@ def _environment(environment: EnvironmentView, last: Choice) -> dict[str, Any]:
     return {**environment.model_dump(mode="json"), "choice": version_options(environment, wanted)}
 
 
-def _flavor(flavor: FlavorView, waiting: int | None) -> dict[str, Any]:
+def _flavor(flavor: FlavorView, waiting: int | None, now: datetime) -> dict[str, Any]:
     refusal = None if flavor.quote is None else flavor.quote.refusal
     if flavor.available and refusal is not None:
         flavor = flavor.model_copy(update={"available": False, "reason": refusal})
     tone, sentence = outcome(flavor, waiting)
-    money = money_of(flavor)
+    money = money_of(flavor, now)
     return {
         **flavor.model_dump(mode="json"),
         "gpu": needs_gpu(flavor),

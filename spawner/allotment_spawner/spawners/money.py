@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -14,6 +14,8 @@ __all__ = ["amount", "budgets_of", "clock", "money_of", "price", "span"]
 
 _CENT = Decimal("0.01")
 _LOW_PERCENT = 20
+_A_CENTURY_S = 100 * 365 * 86_400.0
+"""More than that no date can be."""
 
 
 def price(per_hour: Decimal, currency: str) -> str:
@@ -46,7 +48,7 @@ def clock(moment: datetime) -> str:
     return moment.strftime("%H:%M UTC")
 
 
-def money_of(flavor: FlavorView) -> dict[str, Any]:
+def money_of(flavor: FlavorView, now: datetime) -> dict[str, Any]:
     """{"price": now, "change": {"at", "clock", "price"} or None, "longest": sentence or "", "charges"}.
 
     `charges`: group, or "" where none was chosen -> {"to": group or None, "lasts": sentence or "", "why":
@@ -55,15 +57,15 @@ def money_of(flavor: FlavorView) -> dict[str, Any]:
     quote = flavor.quote
     if quote is None:
         bare = {"to": None, "lasts": "", "why": None}
-        now = price(flavor.price_per_hour, flavor.currency)
-        return {"price": now, "change": None, "longest": "", "charges": {"": bare}}
+        listed = price(flavor.price_per_hour, flavor.currency)
+        return {"price": listed, "change": None, "longest": "", "charges": {"": bare}}
     longest = "" if quote.longest_s is None else f"At most {span(quote.longest_s)} at a time."
-    unchosen = {"to": quote.charge_to, "lasts": _lasts(quote.budgets), "why": quote.refusal}
+    unchosen = {"to": quote.charge_to, "lasts": _lasts(quote.budgets, now), "why": quote.refusal}
     return {
         "price": price(quote.price_per_hour, quote.currency),
         "change": _change(quote),
         "longest": longest,
-        "charges": {"": unchosen, **{one.name: _charged(one, quote) for one in quote.choices}},
+        "charges": {"": unchosen, **{name: _charged(name, quote, now) for name in quote.may_charge}},
     }
 
 
@@ -83,29 +85,40 @@ def budgets_of(flavors: Sequence[FlavorView]) -> dict[str, Any]:
     }
 
 
-def _charged(chosen: QuoteBudget, quote: QuoteView) -> dict[str, Any]:
+def _charged(group: str, quote: QuoteView, now: datetime) -> dict[str, Any]:
     """If this group is chosen; its own words, where the broker's are about another one."""
-    if chosen.name == quote.charge_to:
-        return {"to": chosen.name, "lasts": _lasts(quote.budgets), "why": quote.refusal}
-    why = quote.refusal
-    lacks = quote.minimum - chosen.left
-    if why is None and chosen.hard and chosen.unit == "money" and lacks > 0:
-        why = f"The budget of {chosen.name} lacks {_exact(lacks)} {quote.currency} for the shortest time."
+    if group == quote.charge_to:
+        return {"to": group, "lasts": _lasts(quote.budgets, now), "why": quote.refusal}
+    theirs = [one for one in quote.choices if one.name == group]
     own = [one for one in quote.budgets if one.scope == "user"]
-    return {"to": chosen.name, "lasts": _lasts([*own, chosen]), "why": why}
+    lacks = max((quote.minimum - one.left for one in theirs if one.hard and one.unit == "money"), default=0)
+    why = quote.refusal
+    if why is None and lacks > 0:
+        why = f"The budget of {group} lacks {_exact(Decimal(lacks))} {quote.currency} for the shortest time."
+    return {"to": group, "lasts": _lasts([*own, *theirs], now), "why": why}
 
 
-def _lasts(budgets: Sequence[QuoteBudget]) -> str:
+def _lasts(budgets: Sequence[QuoteBudget], now: datetime) -> str:
     """By the first hard budget that is used up; else by the first of the others, which only warn."""
-    hard = [one.lasts_s for one in budgets if one.hard and one.lasts_s is not None]
+    hard = [one for one in budgets if one.hard and one.lasts_s is not None]
+    ends = [one.lasts_s for one in hard if one.lasts_s is not None and not _renewed_before(one, now)]
+    if ends:
+        return f"What is left pays for {span(min(ends))}."
     if hard:
-        return f"What is left pays for {span(min(hard))}."
-    soft = [one.lasts_s for one in budgets if not one.hard and one.lasts_s is not None]
+        return "What is left pays to the end of its period."
+    soft = [one.lasts_s for one in budgets if one.lasts_s is not None and not _renewed_before(one, now)]
     if not soft:
         return ""
     if min(soft) <= 0:
         return "The budget is used up; you are warned, but nothing stops."
     return f"The budget lasts for {span(min(soft))}; after that you are warned, but nothing stops."
+
+
+def _renewed_before(one: QuoteBudget, now: datetime) -> bool:
+    """Whether there is new money before this is used up; a term ends with its period."""
+    if one.until is None or one.lasts_s is None or one.period == "term":
+        return False
+    return now + timedelta(seconds=min(one.lasts_s, _A_CENTURY_S)) >= one.until
 
 
 def _change(quote: QuoteView) -> dict[str, str] | None:

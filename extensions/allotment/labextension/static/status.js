@@ -1,5 +1,5 @@
 // One item of the status bar: which size, for how long, and a way to Allotment's page.
-import { clock, money, size, span } from './words.js';
+import { clock, exact, money, size, span } from './words.js';
 
 const STYLE = `
 .allot-status { display: flex; align-items: center; height: 100%; padding: 0 6px; gap: 4px;
@@ -62,8 +62,8 @@ export class StatusItem {
     return [
       `${told.flavor_title}${told.simulated ? ' (simulated)' : ''} in ${told.environment}.`,
       told.since ? `Runs since ${clock(new Date(told.since))}.` : '',
-      told.price_per_hour ? `${told.price_per_hour} ${told.currency || ''} per hour.` : '',
-      told.cost !== null && told.cost !== undefined ? `So far ${told.cost} ${told.currency || ''}.` : '',
+      told.price_per_hour ? `${exact(told.price_per_hour)} ${told.currency || ''} per hour.` : '',
+      told.cost !== null && told.cost !== undefined ? `So far ${exact(told.cost)} ${told.currency || ''}.` : '',
       told.charged_to ? `${told.charged_to} pays.` : '',
       budget(told),
       home.used_bytes !== null && home.used_bytes !== undefined

@@ -34,6 +34,12 @@ export function money(text, unit, round = Math.round) {
   return (value > 0 && cents === 0 ? `less than 0.01 ${unit}` : `${cents.toFixed(2)} ${unit}`).trim();
 }
 
+// The same with all its digits, and no needless zeros after the second.
+export function exact(text) {
+  const [whole, rest = ''] = String(text).split('.');
+  return `${whole}.${rest.replace(/0+$/, '').padEnd(2, '0')}`;
+}
+
 export function size(bytes) {
   const gib = bytes / 2 ** 30;
   return gib >= 1 ? `${gib.toFixed(gib < 10 ? 1 : 0)} GiB` : `${Math.round(bytes / 2 ** 20)} MiB`;
