@@ -17,6 +17,7 @@ from allotment_hub.broker.routes.usage_download import download
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.usage import GROUPS, Ask, Cursor, Usage
 from allotment_hub.broker.store.connect import sqlite_url
+from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.usage import Wanted
 from allotment_spawner.money_wire import EntryView, UsageView
@@ -51,9 +52,13 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
+def no_cost(_lease: Lease, _now: datetime) -> Decimal:
+    return Decimal(0)
+
+
 def usage_of(store: Store, zone: str = "Europe/Berlin") -> Usage:
     return Usage(
-        store=store, book=Book(), zone=zone, currency="credits", unposted=lambda _l, _t: Decimal(0),
+        store=store, book=Book(), zone=zone, currency="credits", titles={}, unposted=no_cost,
         clock=lambda: FIRST,
     )  # fmt: skip
 

@@ -106,6 +106,7 @@ class MoneyParts:
             book=self.book,
             zone=self.catalog.prices.zone,
             currency=self.site.currency,
+            titles={name: flavor.title for name, flavor in self.catalog.flavors.items()},
             unposted=self._unposted,
             clock=self.clock,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -124,14 +124,16 @@ class Usage:
         book: Book,
         zone: str,
         currency: str,
+        titles: Mapping[str, str],
         unposted: Callable[[Lease, datetime], Decimal],
         clock: Callable[[], datetime],
     ) -> None:
-        """`unposted`: what a lease has cost and is in no entry yet."""
+        """`titles`: of flavors. `unposted`: what a lease has cost and is in no entry yet."""
         self._store = store
         self._book = book
         self.zone = zone
         self._currency = currency
+        self.titles = titles
         self._unposted = unposted
         self._clock = clock
 
