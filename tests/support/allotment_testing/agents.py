@@ -53,6 +53,10 @@ class InProcessAgent:
     def answer_again(self) -> None:
         self._silent = False
 
+    def heal(self, gpu_uuid: str) -> None:
+        """An operator mended it."""
+        assert self._health.heal(gpu_uuid), "it is not marked"
+
     async def inventory(self) -> NodeInventory:
         self._check()
         self._health.boot(self._verbs.boot_id())
@@ -63,6 +67,7 @@ class InProcessAgent:
 
     async def samples(self) -> NodeSamples:
         self._check()
+        self._health.boot(self._verbs.boot_id())
         devices: list[DeviceSample] = []
         unread = {m.gpu_uuid: m.reason for m in self._health.marks if m.kind == "hang"}
         for index in range(self._verbs.count()):
