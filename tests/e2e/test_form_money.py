@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,11 +27,11 @@ WHY = (
 
 def offer(broker: FakeBroker, *, refused: str | None = None) -> None:
     """Three sizes for somebody of two groups, one of which is nearly out of money."""
-    rich = some_budget(PHYSICS, left="12.345678", lasts_s=111_000)
-    poor = some_budget(OTHER, left="0.031", lasts_s=279)
-    mine = some_budget(
-        "mia", left="3.1", lasts_s=27_900, scope="user", id="own", hard=False, unit="gpu_hours"
-    )
+    until = datetime.now(UTC) + timedelta(days=20)
+    rich = some_budget(PHYSICS, left="12.345678", lasts_s=111_000, until=until)
+    poor = some_budget(OTHER, left="0.031", lasts_s=279, until=until)
+    own: dict[str, Any] = {"scope": "user", "id": "own", "hard": False, "unit": "gpu_hours"}
+    mine = some_budget("mia", left="3.1", lasts_s=27_900, until=until, **own)
     both: dict[str, Any] = {"charge_to": PHYSICS, "may_charge": (PHYSICS, OTHER), "choices": (rich, poor)}
     cheap = [one.model_copy(update={"lasts_s": (one.lasts_s or 0) * 8}) for one in (rich, poor)]
     broker.quotes = {
