@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from allotment_spawner.core.errors import BudgetExhausted, DiskFull, LimitReached, TooManySessions
 from allotment_spawner.core.lease import LeaseState
 from prometheus_client.core import HistogramMetricFamily, Metric
 
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 _SHOWN: Final = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
+_REFUSALS: Final = (BudgetExhausted.code, LimitReached.code, TooManySessions.code, DiskFull.code)
+"""Shown from 0 on, so that the first one can be seen as a growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +111,13 @@ def lease_families(
             "allotment_starts_granted_total",
             "Starts that got their device, since the broker's start.",
             ("flavor",),
-            [((flavor,), float(count)) for flavor, count in tally.granted.items()],
+            [((flavor,), float(tally.granted[flavor])) for flavor in flavors],
         ),
         counter(
             "allotment_starts_refused_total",
             "Starts that were refused, by the refusal's code, since the broker's start.",
             ("code",),
-            [((code,), float(count)) for code, count in tally.refused.items()],
+            [((code,), float(tally.refused[code])) for code in sorted({*_REFUSALS, *tally.refused})],
         ),
         counter(
             "allotment_leases_ended_total",

@@ -132,10 +132,24 @@ def device_families(
         counter(
             "allotment_gpu_xid_errors_total",
             "Xid errors of the driver since the broker's start.",
+            ("gpu",),
+            [((uuid,), float(count)) for uuid, count in _by_gpu(machine, xids).items()],
+        ),
+        counter(
+            "allotment_gpu_xid_errors_by_number_total",
+            "The same, each Xid for itself.",
             ("gpu", "xid"),
             [(key, float(count)) for key, count in xids.items()],
         ),
     ]
+
+
+def _by_gpu(machine: Machine, xids: Mapping[tuple[str, str], int]) -> Counter[str]:
+    """Also of GPUs without any, so that the first one can be seen as a growth."""
+    found = Counter({facts.gpu.uuid: 0 for facts in machine.gpus})
+    for (gpu_uuid, _), count in xids.items():
+        found[gpu_uuid] += count
+    return found
 
 
 def machine_families(machine: Machine, shown_as: Mapping[str, bool]) -> list[Metric]:
