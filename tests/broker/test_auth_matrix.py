@@ -80,6 +80,14 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET usage?user=ann":      row("401 401 401 403 403 200 200 403 200 200 200 200"),
     "POST usage/corrections":  row("401 401 401 403 403 403 403 403 404 404 403 403"),
     "POST usage/refunds":      row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "GET budgets":             row("401 401 401 403 403 200 200 200 200 200 403 403"),
+    "GET budgets?user=ann":    row("401 401 401 403 403 200 200 403 200 200 200 200"),
+    "GET budgets/BUDGET":      row("401 401 401 403 403 404 404 404 404 404 403 403"),
+    "POST budgets":            row("401 401 401 403 403 403 403 403 201 201 403 403"),
+    "PUT budgets/BUDGET":      row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "DELETE budgets/BUDGET?reason=over": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "POST budgets/BUDGET/changes": row("401 401 401 403 403 403 403 403 404 404 403 403"),
+    "POST budgets/BUDGET/transfers": row("401 401 401 403 403 404 404 404 404 404 403 403"),
     "GET leases/unknown":      row("401 401 401 403 404 404 404 404 404 404 404 404"),
     "GET fleet":               row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET disk":                row("401 401 401 403 403 403 403 403 200 200 403 403"),
@@ -105,6 +113,17 @@ BODIES: dict[str, Any] = {
     "PUT registry/datasets/NAME/pinned": {"pinned": True},
     "POST usage/corrections": {"lease": "unknown", "amount": "-0.5", "reason": "It was slow."},
     "POST usage/refunds": {"lease": "unknown", "amount": "0.5", "reason": "It was slow."},
+    "POST budgets": {
+        "scope": "group",
+        "name": "physics",
+        "unit": "money",
+        "period": "month",
+        "amount": "10",
+        "hard": True,
+    },
+    "PUT budgets/BUDGET": {"amount": "10", "hard": False},
+    "POST budgets/BUDGET/changes": {"amount": "-1", "reason": "Less is needed."},
+    "POST budgets/BUDGET/transfers": {"to": "0" * 16, "amount": "1", "reason": "They need it."},
     "POST images": {
         "digest": f"sha256:{'a' * 64}",
         "environment": "minimal",
@@ -155,7 +174,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 def address(world: World, route: str) -> tuple[str, str]:
     method, path = route.split(" ")
     path = path.replace("LEASE", world.lease).replace("PERSON", "ann").replace("NAME", "mine")
-    path = path.replace("IMAGE", "0" * 12)
+    path = path.replace("IMAGE", "0" * 12).replace("BUDGET", "0" * 16)
     base = world.url if path == "health" else world.url.removesuffix("/services/allotment/") + API + "/"
     return method, base + path
 
@@ -200,6 +219,7 @@ async def test_the_matrix_is_complete(world: World) -> None:
         .replace("PERSON", "{user}")
         .replace("NAME", "{name}")
         .replace("IMAGE", "{image}")
+        .replace("BUDGET", "{budget_id}")
         for route in MATRIX
     }
     assert documented <= tested

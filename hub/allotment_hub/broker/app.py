@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from allotment_hub.broker import problems
 from allotment_hub.broker.middleware import AccessLog, BoundedBody, SecurityHeaders
 from allotment_hub.broker.routes import (
+    budgets,
     choices,
     data,
     disk,
@@ -28,6 +29,7 @@ from allotment_hub.broker.routes import (
     saved,
     sign_in,
     usage,
+    usage_page,
 )
 from allotment_hub.broker.routes.context import PREFIX, Context
 from allotment_hub.dashboard.render import STATIC
@@ -64,6 +66,7 @@ def create_app(context: Context) -> FastAPI:
         disk,
         live,
         usage,
+        budgets,
     ):
         api.include_router(module.router)
     app.include_router(api)
@@ -71,6 +74,7 @@ def create_app(context: Context) -> FastAPI:
     app.include_router(exposition.router, prefix=PREFIX)
     app.include_router(sign_in.router, prefix=PREFIX)
     app.include_router(pages.router, prefix=PREFIX)
+    app.include_router(usage_page.router, prefix=PREFIX)
     app.mount(f"{PREFIX}/static", StaticFiles(directory=STATIC), name="static")
     _describe_problems(app)
     # The last one added is the outermost.

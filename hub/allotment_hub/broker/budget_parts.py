@@ -13,14 +13,21 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.budget_book import BudgetBook
 from allotment_hub.broker.services.budget_running import RunningUse
 from allotment_hub.broker.services.budget_use import BudgetUse, counts_for
+from allotment_hub.broker.services.budget_watch import BudgetWatch
+from allotment_hub.broker.services.budgets import Budgets
+from allotment_hub.broker.services.burning import Burning
+from allotment_hub.broker.services.changes import Bell, Changes
 from allotment_hub.broker.services.extras import Extra
 from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.limits import LimitPart, Limits
 from allotment_hub.broker.services.money_part import MoneyPart
+from allotment_hub.broker.services.notices import Notices
 from allotment_hub.broker.services.outages import OutageBook
 from allotment_hub.broker.services.payable import Payments
+from allotment_hub.broker.services.quotes import Quotes
 from allotment_hub.broker.services.start_rules import StartRules
 from allotment_hub.broker.services.tariffs import Tariffs
+from allotment_hub.broker.services.time_limits import TimeLimits
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
 from allotment_hub.site import Site
@@ -37,6 +44,8 @@ class BudgetParts:
     ledger: Ledger
     outages: OutageBook
     tariffs: Tariffs
+    notices: Notices
+    changes: Changes
     clock: Callable[[], datetime]
 
     @cached_property
@@ -81,6 +90,63 @@ class BudgetParts:
             tariffs=self.tariffs,
             payments=self.payments,
         )
+
+    @cached_property
+    def burning(self) -> Burning:
+        return Burning(budgets=self.budget_book, clock=self.clock)
+
+    @cached_property
+    def quotes(self) -> Quotes:
+        return Quotes(
+            catalog=self.catalog,
+            book=self.book,
+            budgets=self.budget_book,
+            tariffs=self.tariffs,
+            payments=self.payments,
+            limits=self.limits,
+            burning=self.burning,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return Budgets(
+            store=self.store,
+            book=self.budget_book,
+            zone=self.catalog.prices.zone,
+            currency=self.site.currency,
+            changed=self._changed,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def bell(self) -> Bell:
+        return Bell()
+
+    @cached_property
+    def watch(self) -> BudgetWatch:
+        policies = self.site.budgets
+        return BudgetWatch(
+            policies=policies,
+            store=self.store,
+            book=self.book,
+            budgets=self.budget_book,
+            notices=self.notices,
+            time_limits=TimeLimits(
+                store=self.store,
+                notices=self.notices,
+                grace_minutes=policies.grace_minutes,
+                clock=self.clock,
+            ),
+            bell=self.bell,
+            currency=self.site.currency,
+            clock=self.clock,
+        )
+
+    def _changed(self) -> None:
+        """Forms show it, and running sessions may go on."""
+        self.changes.bump()
+        self.bell.ring()
 
     @property
     def extra(self) -> tuple[Extra, ...]:

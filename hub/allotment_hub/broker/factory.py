@@ -19,6 +19,8 @@ from allotment_hub.broker.metrics.monitoring import Monitoring
 from allotment_hub.broker.metrics.series import Series
 from allotment_hub.broker.parts import Parts
 from allotment_hub.broker.reconciler import Reconciler
+from allotment_hub.broker.services.budget_watch import BudgetWatch
+from allotment_hub.broker.services.budgets import Budgets
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import Datasets
@@ -69,6 +71,8 @@ class Broker:
     ledger: Ledger
     corrections: Corrections
     usage: Usage
+    budgets: Budgets
+    budget_watch: BudgetWatch
     changes: Changes
     monitoring: Monitoring
     reconciler: Reconciler
@@ -164,6 +168,8 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
         ledger=parts.money.ledger,
         corrections=parts.money.corrections,
         usage=parts.money.usage,
+        budgets=parts.money.budgets.budgets,
+        budget_watch=parts.money.budgets.watch,
         changes=parts.changes,
         monitoring=parts.monitoring_parts.monitoring,
         reconciler=fronts.reconciler(parts),
@@ -177,7 +183,8 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
 
 def _loops(parts: Parts) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
     sampling = (parts.metrics.collector.run, parts.monitoring_parts.monitoring.run)
-    return (parts.home_parts.homes.run, *parts.room_parts.loops, *sampling)
+    money = (parts.money.budgets.watch.run,)
+    return (parts.home_parts.homes.run, *parts.room_parts.loops, *sampling, *money)
 
 
 def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:

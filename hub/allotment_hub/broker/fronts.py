@@ -67,6 +67,7 @@ def fleet(parts: Parts) -> Fleet:
         observations=parts.seen,
         history=parts.history,
         upkeep=parts.upkeep,
+        quotes=parts.money.budgets.quotes,
         no_room=parts.room_parts.disk.reason,
     )
 

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from allotment_spawner.engines.base import Engine
+from allotment_spawner.engines.base import Engine, Sampler
 from allotment_spawner.engines.home_gauge import HomeGauge, LocalHomeGauge
+from allotment_spawner.engines.local_samples import LocalSampler
 from allotment_spawner.gpu.agent_client import UnixAgent
 
 from allotment_hub.broker import logs
@@ -34,11 +35,13 @@ from allotment_hub.broker.token_answers import TokenAnswers
 from allotment_hub.config_loading import ConfigError
 from allotment_hub.dashboard.render import Pages
 
-__all__ = ["build_context", "engines_for", "gauge_for", "main", "serve", "steady"]
+__all__ = ["build_context", "engines_for", "gauge_for", "main", "sampler_for", "serve", "steady"]
 
 BALLAST_BYTES = 16 * 2**20
 Clock = Callable[[], datetime]
 MEASURE_LIMIT_S = 120.0
+_SAMPLED_WITHIN = 0.6
+"""Of the time between two rounds of samples."""
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +90,7 @@ async def serve(settings: Settings, *, listening: socket.socket, clock: Clock) -
         clock=clock,
         gauge=gauge_for(settings),
         room=room_for(settings, agent),
+        sampler=sampler_for(settings),
     )
     context = build_context(settings, broker=broker, hub=hub, clock=steady)
     server = Server(create_app(context), streams=context.streams)
@@ -146,6 +150,16 @@ def gauge_for(settings: Settings) -> HomeGauge:
     return LocalHomeGauge(homes=settings.paths.homes, limit_s=MEASURE_LIMIT_S)
 
 
+def sampler_for(settings: Settings) -> Sampler:
+    """What tells how hard sessions work on this installation's engine."""
+    if settings.runtime.engine == "docker":
+        from allotment_spawner.engines.docker_samples import DockerSampler  # noqa: PLC0415 - as above
+
+        deadline_s = _SAMPLED_WITHIN * settings.site.metrics.every_s
+        return DockerSampler(base_url=settings.site.docker.socket, deadline_s=deadline_s)
+    return LocalSampler()
+
+
 def room_for(settings: Settings, agent: UnixAgent) -> Room:
     """What minds this machine's disks and folders."""
     if settings.runtime.engine != "docker":
@@ -192,6 +206,7 @@ def build_context(settings: Settings, *, broker: Broker, hub: HubClient, clock: 
         series=broker.series,
         corrections=broker.corrections,
         usage=broker.usage,
+        budgets=broker.budgets,
         changes=broker.changes,
         monitoring=broker.monitoring,
         hub=hub,

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from allotment_hub.broker.budget_parts import BudgetParts
 from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.ledger import Ledger
@@ -36,6 +37,7 @@ class MoneyParts:
     book: Book
     observations: Observations
     notices: Notices
+    changes: Changes
     clock: Callable[[], datetime]
 
     @cached_property
@@ -96,6 +98,8 @@ class MoneyParts:
             ledger=self.ledger,
             outages=self.outage_book,
             tariffs=self.tariffs,
+            notices=self.notices,
+            changes=self.changes,
             clock=self.clock,
         )
 

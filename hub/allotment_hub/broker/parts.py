@@ -275,7 +275,7 @@ class Parts:
             collector=self.metrics.collector,
             stops=self.notices.stops,
             ledger=self.money.ledger,
-            budget=lambda _lease, _now: None,
+            budget=lambda lease, _now: self.money.budgets.quotes.tightest(lease),
             clock=self.clock,
         )
 
@@ -301,6 +301,7 @@ class Parts:
             book=self.book,
             observations=self.seen,
             notices=self.notices,
+            changes=self.changes,
             clock=self.clock,
         )
 

@@ -14,6 +14,7 @@ from allotment_hub.broker.browser_sessions import SignInSeal
 from allotment_hub.broker.hub_client import HubClient
 from allotment_hub.broker.identity import Caller
 from allotment_hub.broker.problems import PROBLEM_TYPE
+from allotment_hub.broker.services.budget_views import BudgetsApi
 from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.disk import DiskApi
@@ -76,6 +77,7 @@ class Context:
     series: SeriesApi
     corrections: Corrections
     usage: Usage
+    budgets: BudgetsApi
     changes: ChangesApi
     monitoring: MonitoringApi
     hub: HubClient

@@ -17,7 +17,7 @@ from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.broker.store.transaction import Transaction
 
-__all__ = ["EVERYBODY", "BudgetBook", "Held", "rate_of", "standing_of"]
+__all__ = ["EVERYBODY", "BudgetBook", "Held", "Rates", "rate_of", "standing_of"]
 
 EVERYBODY: Final = "*"
 """The name of the budget that is each person's own."""
@@ -25,6 +25,9 @@ EVERYBODY: Final = "*"
 _HOUR: Final = 3600
 _PLACES: Final = Decimal("0.000001")
 _FRESH: Final = timedelta(seconds=1)
+
+
+Rates = Callable[[Whose, Unit], Decimal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +227,17 @@ class BudgetBook:
         except KeyError:
             return None
 
-    def running_rate(self, whose: Whose, unit: Unit, leases: Sequence[Lease]) -> Decimal:
-        """What these leases use per hour at this moment, of those that count for `whose`."""
+    def rates(self, leases: Sequence[Lease]) -> Rates:
+        """What these leases use per hour at this moment, by whom they count for. Of the leases and of
+        nothing that changes meanwhile: also for other threads."""
         now = self._clock()
-        tariffs = [self.tariff(lease) for lease in leases if whose in counts_for(lease)]
-        return sum((rate_of(one, unit, now) for one in tariffs if one is not None), Decimal(0))
+        told = [(set(counts_for(lease)), self.tariff(lease)) for lease in leases]
+        known: dict[tuple[Whose, Unit], Decimal] = {}
+
+        def rate(whose: Whose, unit: Unit) -> Decimal:
+            if (whose, unit) not in known:
+                mine = (one for counted, one in told if whose in counted and one is not None)
+                known[whose, unit] = sum((rate_of(one, unit, now) for one in mine), Decimal(0))
+            return known[whose, unit]
+
+        return rate

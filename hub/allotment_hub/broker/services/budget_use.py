@@ -122,6 +122,10 @@ class BudgetUse:
             total += self._running.unposted(lease, now, since)
         return total
 
+    @property
+    def book_version(self) -> int:
+        return self._book.version
+
     def leases_of(self, whose: Whose) -> list[Lease]:
         """Those not ended that count for it."""
         if self._counted_at != self._book.version:

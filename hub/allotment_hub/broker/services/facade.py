@@ -22,6 +22,7 @@ from allotment_spawner.wire import (
     NoticeView,
 )
 
+from allotment_hub.broker.services.budget_views import BudgetsApi
 from allotment_hub.broker.services.corrections import Corrections
 from allotment_hub.broker.services.datasets import DatasetsApi
 from allotment_hub.broker.services.disk import DiskApi
@@ -202,6 +203,9 @@ class Broker(Protocol):
 
     @property
     def corrections(self) -> Corrections: ...
+
+    @property
+    def budgets(self) -> BudgetsApi: ...
 
     @property
     def usage(self) -> Usage: ...

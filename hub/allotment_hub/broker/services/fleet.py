@@ -17,6 +17,7 @@ from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.machine import GpuFacts, SliceFact
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.pools import request_of
+from allotment_hub.broker.services.quotes import Person, Quotes
 from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.services.upkeep import Upkeep
 from allotment_hub.broker.services.views import (
@@ -51,6 +52,7 @@ class Fleet:
         observations: Observations,
         history: History,
         upkeep: Upkeep,
+        quotes: Quotes,
         no_room: Callable[[], str | None],
     ) -> None:
         """`no_room`: why nothing new is started, whatever the size."""
@@ -62,18 +64,19 @@ class Fleet:
         self._seen = observations
         self._history = history
         self._upkeep = upkeep
+        self._quotes = quotes
         self._no_room = no_room
 
     async def flavors(self, user: str) -> list[FlavorView]:
         groups = await self._admission.groups_of(user)
+        person = await self._quotes.person(user, groups)
         return [
-            self._flavor(user, flavor_id, flavor, groups)
-            for flavor_id, flavor in self._catalog.flavors.items()
+            self._flavor(person, flavor_id, flavor) for flavor_id, flavor in self._catalog.flavors.items()
         ]
 
-    def _flavor(self, user: str, flavor_id: str, flavor: Flavor, groups: frozenset[str]) -> FlavorView:
-        request = request_of(flavor_id, flavor, self._site.pools, groups=groups)
-        reason = self._admission.why_not(user, flavor_id, groups) or self._no_room()
+    def _flavor(self, person: Person, flavor_id: str, flavor: Flavor) -> FlavorView:
+        request = request_of(flavor_id, flavor, self._site.pools, groups=person.groups)
+        reason = self._admission.why_not(person.user, flavor_id, person.groups) or self._no_room()
         free: int | None = None
         total: int | None = None
         if request is not None and self._situation.known:
@@ -98,6 +101,7 @@ class Fleet:
             available=reason is None,
             reason=reason,
             expected_wait_s=self._history.wait_for(flavor_id, request, free) if reason is None else None,
+            quote=self._quotes.quote(person, flavor_id),
         )
 
     def _device_of(self, request: Request) -> dict[str, object]:

@@ -51,17 +51,19 @@ class MoneyPart:
         await self._budgets.read([own, *(("group", name) for name in may)])
         factor = self._tariffs.factor_of(ask.groups)
         wants = {} if factor is None or factor == 1 else {"factor": format(factor, "f")}
+        # what it replaces is as good as over
         others = [
             lease
             for lease in self._book.in_state(*LIVE)
             if (lease.user, lease.server) != (user, ask.body.server)
         ]
+        running = self._budgets.rates(others)
         start = self.start(ask.body.flavor, user, wants)
         group = ask.body.charge_to or choose(
-            {name: self._payments.share_lacking(start, name, others) for name in may}
+            {name: self._payments.share_lacking(start, name, running) for name in may}
         )
         start = replace(start, charged_to=group)
-        why = self._payments.problem(start, others)
+        why = self._payments.problem(start, running)
         if why is not None:
             raise why
         return wants if group is None else wants | {"charged_to": group}
@@ -82,7 +84,7 @@ class MoneyPart:
         group = (lease.wants or {}).get("charged_to")
         start = Start(self._catalog.flavors[lease.flavor].title, tariff, lease.user, group)
         running = [other for other in self._book.in_state(*_RUNNING) if other.id != lease.id]
-        return self._payments.problem(start, running)
+        return self._payments.problem(start, self._budgets.rates(running))
 
     def complete(self, lease: Lease, launch: Launch) -> Launch:
         return launch

@@ -109,6 +109,11 @@ class Notices:
         running = [lease.id for lease in self._book.in_state(*_STARTED)]
         return len(await self._add(running, words, made_by))
 
+    async def tell_some(self, lease_ids: Sequence[str], words: Words, *, made_by: str) -> int:
+        """These sessions, all or none; those that are over by then are told nothing. Returns how many."""
+        started = {lease.id for lease in self._book.in_state(*_STARTED)}
+        return len(await self._add([one for one in lease_ids if one in started], words, made_by))
+
     async def announce_stop(self, lease_id: str, words: Words, *, after_s: float, made_by: str) -> NoticeView:
         """The session ends then, whatever happens to this process meanwhile."""
         return (await self._add([lease_id], words, made_by, timedelta(seconds=after_s)))[0]

@@ -11,9 +11,8 @@ from allotment_spawner.core.errors import BudgetExhausted
 
 from allotment_hub.accounting.budgeting import Unit
 from allotment_hub.accounting.tariff import Tariff
-from allotment_hub.broker.services.budget_book import BudgetBook, Held, rate_of
+from allotment_hub.broker.services.budget_book import BudgetBook, Held, Rates, rate_of
 from allotment_hub.broker.services.budget_use import Whose
-from allotment_hub.broker.store.records import Lease
 
 __all__ = ["Payments", "Start", "amount", "units"]
 
@@ -34,7 +33,7 @@ class Start:
 
 
 class Payments:
-    """`others` are the leases that go on beside the start; what does not count for a budget is left out."""
+    """`running`: what goes on beside the start uses per hour."""
 
     def __init__(
         self,
@@ -53,54 +52,55 @@ class Payments:
     def shortest(self) -> timedelta:
         return timedelta(minutes=self._minutes)
 
-    def share_lacking(self, start: Start, group: str, others: Sequence[Lease]) -> Decimal:
+    def share_lacking(self, start: Start, group: str, running: Rates) -> Decimal:
         """Of what the shortest time needs, in the worst of the group's hard budgets; 0: it can pay."""
+        return self.share_lacking_of(self._budgets.held([("group", group)]), start, running)
+
+    def share_lacking_of(self, held: Sequence[Held], start: Start, running: Rates) -> Decimal:
+        """The same for budgets that were looked up before."""
         return max(
             (
-                max(self._lacks(one, start, others), Decimal(0)) / self._need(one, start, others)
-                for one in self._budgets.held([("group", group)])
+                max(self._lacks(one, start, running), Decimal(0)) / self._need(one, start, running)
+                for one in held
                 if one.budget.hard and rate_of(start.tariff, one.budget.unit, self._clock())
             ),
             default=Decimal(0),
         )
 
-    def problem(self, start: Start, others: Sequence[Lease]) -> BudgetExhausted | None:
+    def problem(self, start: Start, running: Rates) -> BudgetExhausted | None:
         """Of several budgets that cannot pay, the one that lacks most of what it needs."""
-        return self.problem_of(self._budgets.held(start.counts_for), start, others)
+        return self.problem_of(self._budgets.held(start.counts_for), start, running)
 
-    def problem_of(
-        self, held: Sequence[Held], start: Start, others: Sequence[Lease]
-    ) -> BudgetExhausted | None:
-        """The same for budgets that were looked up before; in a transaction `others` are the database's."""
+    def problem_of(self, held: Sequence[Held], start: Start, running: Rates) -> BudgetExhausted | None:
+        """The same for budgets that were looked up before; in a transaction `running` is the database's."""
         found = [
-            (self._lacks(one, start, others) / self._need(one, start, others), number)
+            (self._lacks(one, start, running) / self._need(one, start, running), number)
             for number, one in enumerate(held)
-            if one.budget.hard and self._lacks(one, start, others) > 0
+            if one.budget.hard and self._lacks(one, start, running) > 0
         ]
         if not found:
             return None
         worst = held[max(found)[1]]
-        return self._refusal(worst, start, others)
+        return self._refusal(worst, start, running)
 
-    def _need(self, held: Held, start: Start, others: Sequence[Lease]) -> Decimal:
-        rate = self._rate(held, start, others)
+    def _need(self, held: Held, start: Start, running: Rates) -> Decimal:
+        rate = self._rate(held, start, running)
         return rate * self._minutes / 60
 
-    def _lacks(self, held: Held, start: Start, others: Sequence[Lease]) -> Decimal:
+    def _lacks(self, held: Held, start: Start, running: Rates) -> Decimal:
         """0 or less: nothing. What costs nothing needs nothing, even of a budget that is overdrawn."""
         if not rate_of(start.tariff, held.budget.unit, self._clock()):
             return Decimal(0)
-        return held.standing.lacks(self.shortest, self._rate(held, start, others))
+        return held.standing.lacks(self.shortest, self._rate(held, start, running))
 
-    def _rate(self, held: Held, start: Start, others: Sequence[Lease]) -> Decimal:
+    def _rate(self, held: Held, start: Start, running: Rates) -> Decimal:
         unit = held.budget.unit
-        running = self._budgets.running_rate(held.whose, unit, others)
-        return rate_of(start.tariff, unit, self._clock()) + running
+        return rate_of(start.tariff, unit, self._clock()) + running(held.whose, unit)
 
-    def _refusal(self, held: Held, start: Start, others: Sequence[Lease]) -> BudgetExhausted:
+    def _refusal(self, held: Held, start: Start, running: Rates) -> BudgetExhausted:
         unit, left = held.budget.unit, held.standing.left
-        lacks = self._lacks(held, start, others)
-        alone = self._rate(held, start, others) == rate_of(start.tariff, unit, self._clock())
+        lacks = self._lacks(held, start, running)
+        alone = self._rate(held, start, running) == rate_of(start.tariff, unit, self._clock())
         beside = "" if alone else " beside what runs already"
         whose = "Your budget" if held.whose[0] == "user" else f"The budget of {held.whose[1]}"
         words = units(unit, self._currency)

@@ -47,7 +47,9 @@ class StartRules:
             live = tx.live_leases(user=ask.body.user)
             self._admission.check_count(len(live))
             self._limits.check(ask.body.flavor, ask.groups, live)
-            why = self._payments.problem_of(held, start, _others(tx, held, live)) if held else None
+            if not held:
+                return
+            why = self._payments.problem_of(held, start, self._budgets.rates(_others(tx, held, live)))
             if why is not None:
                 raise why
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from allotment_hub.broker.store.schema import leases, notices
 
-__all__ = ["Notice", "add", "announced_stops", "of_lease", "stops_by", "withdraw_stops"]
+__all__ = ["Notice", "add", "announced_stops", "of_lease", "stops_by", "told_by", "withdraw_stops"]
 
 _SHOWN = 50
 
@@ -71,6 +71,17 @@ def stops_by(connection: Connection, lease_id: str, made_by: str) -> int:
         notices.c.lease == lease_id, notices.c.made_by == made_by, notices.c.stop_at.is_not(None)
     )
     return int(connection.execute(query).scalar_one())
+
+
+def told_by(connection: Connection, prefix: str) -> list[tuple[str, str]]:
+    """(person, made_by) of what was said by whoever begins with this, withdrawn or not."""
+    query = (
+        select(leases.c.user, notices.c.made_by)
+        .join(leases, leases.c.id == notices.c.lease)
+        .where(notices.c.made_by.startswith(prefix, autoescape=True))
+        .distinct()
+    )
+    return [(row[0], row[1]) for row in connection.execute(query)]
 
 
 def withdraw_stops(

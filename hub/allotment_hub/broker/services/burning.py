@@ -1,0 +1,63 @@
+"""What running sessions use of budgets from now on, together and hour by hour."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from allotment_spawner.core.lease import LeaseState
+
+from allotment_hub.accounting.budgeting import Pieces, Unit, burn, together
+from allotment_hub.accounting.tariff import Tariff
+from allotment_hub.broker.services.budget_book import BudgetBook
+from allotment_hub.broker.services.budget_use import Whose
+
+__all__ = ["Burning"]
+
+_FRESH: Final = timedelta(seconds=1)
+_RUNNING: Final = (LeaseState.GRANTED, LeaseState.ACTIVE)
+
+
+class Burning:
+    """Kept for a second: a thousand sessions of ten sizes cost ten looks at the clock, not a thousand."""
+
+    def __init__(self, *, budgets: BudgetBook, clock: Callable[[], datetime]) -> None:
+        self._budgets = budgets
+        self._clock = clock
+        self._made_at: datetime | None = None
+        self._version = -1
+        self._alone: dict[tuple[Tariff, Unit], Pieces] = {}
+        self._together: dict[tuple[Whose, Unit], Pieces] = {}
+
+    def of(self, whose: Whose, unit: Unit) -> Pieces:
+        """All running sessions that count for them."""
+        self._renew()
+        if (whose, unit) not in self._together:
+            tariffs: Counter[Tariff] = Counter()
+            for lease in self._budgets.use.leases_of(whose):
+                tariff = self._budgets.tariff(lease) if lease.state in _RUNNING else None
+                tariffs.update(() if tariff is None else (tariff,))
+            self._together[whose, unit] = together(
+                tuple((length, rate * count) for length, rate in self.alone(tariff, unit))
+                for tariff, count in tariffs.items()
+            )
+        return self._together[whose, unit]
+
+    def alone(self, tariff: Tariff, unit: Unit) -> Pieces:
+        self._renew()
+        if (tariff, unit) not in self._alone:
+            assert self._made_at is not None
+            self._alone[tariff, unit] = burn(tariff, unit, self._made_at)
+        return self._alone[tariff, unit]
+
+    def _renew(self) -> None:
+        now = self._clock()
+        old = self._made_at is None or not timedelta() <= now - self._made_at < _FRESH
+        if old:
+            self._made_at = now
+            self._alone.clear()
+        if old or self._version != self._budgets.use.book_version:
+            self._version = self._budgets.use.book_version
+            self._together.clear()
