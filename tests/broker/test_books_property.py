@@ -20,7 +20,7 @@ from allotment_testing.money_oracle import Hours, MoneyOracle, Price, half_even
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-LIVES = int(os.environ.get("ALLOTMENT_MONEY_LIVES", "120"))
+LIVES = int(os.environ.get("ALLOTMENT_MONEY_LIVES", "60"))
 MEMORY = Path("/dev/shm")
 STARTS = {
     "Europe/Berlin": "2026-03-28 12:00",
@@ -47,7 +47,7 @@ def schedules() -> st.SearchStrategy[tuple[Schedule, ...]]:
         return Schedule(
             name=f"s{quarter}",
             days=tuple(DAYS[day] for day in sorted(days)),
-            **{"from": clock(begin), "to": clock(end % 1440), price[0]: price[1]},  # type: ignore[arg-type]
+            **{"from": clock(begin % 1440), "to": clock(end % 1440), price[0]: price[1]},  # type: ignore[arg-type]
         )
 
     one = st.builds(

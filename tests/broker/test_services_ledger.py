@@ -14,7 +14,7 @@ from allotment_testing.broker_world import BrokerWorld
 from allotment_testing.ledger_world import at, entries_in, priced_world
 from allotment_testing.protocol_spawner import ProtocolSpawner
 
-HOUR = 3600.0
+HOUR = 3600
 NIGHT = {"name": "night", "from": "22:00", "to": "06:00", "factor": "0.5"}
 D = Decimal
 
@@ -55,7 +55,7 @@ async def test_an_hour_costs_an_hour_and_waiting_nothing(world: BrokerWorld) -> 
         assert over.cost == D("0.40")
         [entry] = await entries_in(broker)
     assert (entry.kind, entry.owner, entry.lease) == ("usage", "ada", spawner.lease)
-    assert (entry.amount, entry.seconds, entry.gpu_seconds) == (D("0.40"), HOUR, D(450))
+    assert (entry.amount, entry.seconds, entry.gpu_seconds) == (D("0.40"), D(HOUR), D(450))
     assert (entry.from_at, entry.to_at) == (over.active_at, over.stopped_at)
     assert (entry.flavor, entry.environment, entry.queue_class) == ("gpu-10gb", "minimal", "interactive")
     assert entry.key == f"lease:{spawner.lease}:2026-03-02"
@@ -139,7 +139,7 @@ async def test_the_time_of_a_gpu_that_is_out_of_order_is_free_and_its_holder_is_
         assert (await ended(world, broker, spawner)).cost == D("0.80")
         assert (await ended(world, broker, other)).cost == 5 * D("3.20")
         [mine, whole] = await entries_in(broker)
-    assert (mine.seconds, whole.seconds) == (2 * HOUR, 5 * HOUR)
+    assert (mine.seconds, whole.seconds) == (D(2 * HOUR), D(5 * HOUR))
 
 
 async def test_while_the_agent_is_silent_no_outage_begins_or_ends(world: BrokerWorld) -> None:

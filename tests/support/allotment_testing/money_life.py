@@ -95,7 +95,6 @@ class MoneyLife:
         self._seen = Observations(agent=nothing, engine=nothing, clock=self.clock)
         self._seen.inventory = _inventory()
         self.tariffs = Tariffs(site=Site(), catalog=self._catalog, observations=self._seen)
-        self._started: set[int] = set()
 
     def clock(self) -> datetime:
         return self.now
@@ -141,8 +140,8 @@ class MoneyLife:
     async def settle(self) -> None:
         """Everything that runs is stopped, and the last entries are made."""
         self.point.disarm()
-        for which in sorted(self._started):
-            await self._stop(Deed("stop", which))
+        for lease in self.book.in_state(LeaseState.ACTIVE):
+            await self._stop(Deed("stop", int(lease.id[1:])))
         await self._round(Deed("round"))
         self._note_ended()
 
@@ -173,9 +172,7 @@ class MoneyLife:
         finish(tx, lease_id, self.now, self.posting.last)
 
     async def _start(self, deed: Deed) -> None:
-        if deed.which not in self._started:
-            await self.store.write("start", lambda tx: self._begin_lease(tx, deed.which))
-            self._started.add(deed.which)
+        await self.store.write("start", lambda tx: self._begin_lease(tx, deed.which))
 
     async def _stop(self, deed: Deed) -> None:
         reasons = (EndReason.STOPPED, EndReason.ENGINE_STOPPED, EndReason.NODE_RESTARTED)
