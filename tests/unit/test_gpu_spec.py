@@ -8,7 +8,7 @@ import pytest
 from allotment.cli import build_app
 from allotment_spawner.gpu.simulator.models import known_models, model
 from allotment_spawner.gpu.simulator.spec import parse
-from allotment_spawner.gpu.simulator.state import StateFile
+from allotment_spawner.gpu.simulator.state import SimWork, StateFile
 from typer.testing import CliRunner, Result
 
 
@@ -105,6 +105,41 @@ def test_sim_commands_change_the_machine(sim: Sim, machine: StateFile) -> None:
     assert not machine.read().gpus[0].lost
     assert sim("mig", "0", "--off").exit_code == 0
     assert not machine.read().gpus[0].mig
+
+
+def test_sim_load_says_what_a_process_does(sim: Sim, machine: StateFile) -> None:
+    options = ["--sm", "70", "--memory", "4GiB", "--power", "300", "--bandwidth", "20", "--temperature", "66"]
+    assert sim("load", "0", *options, "--pcie-rx", "1.5GiB", "--pcie-tx", "10").exit_code == 0
+    [process] = machine.read().processes
+    assert process.used_bytes == 4 << 30
+    assert process.work == SimWork(
+        sm_percent=70,
+        bandwidth_percent=20,
+        power_w=300,
+        temperature_c=66,
+        pcie_rx_bytes_per_s=3 << 29,
+        pcie_tx_bytes_per_s=10,
+    )
+    assert sim("load", "0", "--pid", str(process.pid), "--sm", "5").exit_code == 0
+    [process] = machine.read().processes
+    assert (process.work.sm_percent, process.used_bytes) == (5, 1 << 30)
+    assert sim("ecc", "0", "--corrected", "3", "--uncorrected", "1").exit_code == 0
+    gpu = machine.read().gpus[0]
+    assert (gpu.ecc_corrected, gpu.ecc_uncorrected) == (3, 1)
+
+
+@pytest.mark.parametrize("size", ["", "4 GB", "-1", "1e9", "99999999TiB", "GiB"])
+def test_sim_load_refuses_what_is_no_size(sim: Sim, machine: StateFile, size: str) -> None:
+    done = sim("load", "0", f"--memory={size}")
+    assert done.exit_code == 2
+    assert "is no size" in done.output
+    assert machine.read().processes == []
+
+
+@pytest.mark.parametrize("option", ["--sm=101", "--bandwidth=-1", "--power=-3", "--temperature=900"])
+def test_sim_load_refuses_what_cannot_be(sim: Sim, machine: StateFile, option: str) -> None:
+    assert sim("load", "0", option).exit_code == 2
+    assert machine.read().processes == []
 
 
 @pytest.mark.parametrize("arguments", [("load", "MIG-none"), ("hang", "7"), ("fault", "GPU-none")])
