@@ -38,12 +38,14 @@ PACKAGES: dict[str, Callable[[], bool]] = {
     "tini": _program("tini"),
     "git": _program("git"),
     "procps": _program("ps"),
+    "prometheus": _program("promtool"),
     "python3-venv": lambda: find_spec("ensurepip") is not None,
 }
 _DOCKER = frozenset({"docker.io", "debootstrap", "iproute2", "iptables", "tini"})
 _DISKS = frozenset({"btrfs-progs", "e2fsprogs", "xfsprogs"})
 NEEDS: dict[str, frozenset[str]] = {
     "house": frozenset({"git"}),
+    "broker": frozenset({"prometheus"}),
     "contract": _DOCKER | _DISKS | {"postgresql"},
     "docker": _DOCKER | _DISKS | {"docker-registry"},
     "recovery": _DOCKER | _DISKS | {"procps"},

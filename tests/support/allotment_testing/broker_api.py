@@ -25,7 +25,7 @@ from allotment_hub.catalog import Catalog, EnvironmentRule, Flavor, GpuWant
 from allotment_hub.paths import Paths
 from allotment_hub.runtime import EnvironmentImage, Runtime
 from allotment_hub.site import HomeSettings, Policies, Site
-from allotment_spawner.engines.base import Workload
+from allotment_spawner.engines.base import Sampler, Workload
 from allotment_spawner.engines.home_gauge import HomeGauge
 from fastapi import FastAPI
 
@@ -177,6 +177,7 @@ async def broker_api(
     gauge: HomeGauge | None = None,
     engine_name: str = "local",
     site: Site | None = None,
+    sampler: Sampler | None = None,
 ) -> AsyncIterator[BrokerApi]:
     """Started, reconciled and running; `transport` stands in for the fake hub's. With the engine "docker"
     sessions run from images, and minimal has the one called MINIMAL. `site` for all but these two."""
@@ -199,6 +200,7 @@ async def broker_api(
         hub=client,
         clock=_now,
         gauge=gauge,
+        sampler=sampler,
     )
     context = build_context(settings, broker=broker, hub=client, clock=_now)
     try:

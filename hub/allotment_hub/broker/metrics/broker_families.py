@@ -223,7 +223,7 @@ def collector_families(found: Collecting) -> list[Metric]:
         ),
         counter(
             "allotment_stream_frames_total",
-            "Rounds that were put together for listeners, however many listened.",
+            "Rounds that were put together, once each however many listen.",
             (),
             [((), float(found.frames))],
         ),
