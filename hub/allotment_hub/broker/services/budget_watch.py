@@ -144,7 +144,9 @@ class BudgetWatch:
             return False  # the only one that there was is over
 
     def _reached(self, held: Held) -> int:
-        """The highest threshold; 0: none. A soft one is used up without any stop that would tell it."""
+        """The highest threshold; 0: none. A hard one that is used up is told by the stop, a soft one here."""
+        if held.budget.hard and held.standing.left <= 0:
+            return 0
         thresholds = {*self._policies.warn_at_percent, *(() if held.budget.hard else (_USED_UP,))}
         return max((one for one in thresholds if held.standing.reached(one)), default=0)
 
