@@ -10,6 +10,14 @@ from sqlalchemy.pool import StaticPool
 
 __all__ = ["connect", "sqlite_path", "sqlite_url"]
 
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "busy_timeout=10000",
+    "recursive_triggers=ON",  # else REPLACE removes a row behind the triggers that refuse that
+)
+
 
 def sqlite_url(path: Path) -> str:
     return f"sqlite+pysqlite:///{path}"
@@ -43,7 +51,7 @@ def connect(url: str) -> Engine:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves, so DDL is transactional too
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+    for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
 
