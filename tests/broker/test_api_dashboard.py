@@ -116,7 +116,20 @@ def test_session_cards(state: str, link: str, action: str | None) -> None:
 def test_ended_sessions_say_why() -> None:
     over = lease("ended", end_reason="start_failed", ended_at=NOON)
     assert sessions([over], flavors=[], environments=[], explanations={}, currency="") == []
-    assert ended_sessions([over], flavors=[])[0].reason == "did not start"
+    ended = ended_sessions([over], flavors=[], currency="credits")[0]
+    assert (ended.reason, ended.cost) == ("did not start", None)
+
+
+def test_a_session_says_what_it_has_cost_and_who_pays() -> None:
+    def said(**changes: Any) -> str | None:
+        [one] = sessions(
+            [lease("active", **changes)], flavors=[], environments=[], explanations={}, currency="credits"
+        )
+        return one.cost
+
+    assert said() is None, "not known, or not begun"
+    assert said(cost=Decimal("0.126667"), currency="EUR") == "0.13 EUR"
+    assert said(cost=Decimal("0.126667"), charged_to="a <group>") == "0.13 credits, charged to a <group>"
 
 
 @pytest.mark.parametrize(

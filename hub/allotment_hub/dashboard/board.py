@@ -11,7 +11,7 @@ from urllib.parse import quote
 from allotment_spawner.core.lease import LIVE, LeaseState
 from allotment_spawner.wire import DeviceView, EnvironmentView, FlavorView, LeaseView
 
-from allotment_hub.dashboard.words import END_WORDS, STATE_WORDS, gigabytes, price, server_label, wait
+from allotment_hub.dashboard.words import END_WORDS, STATE_WORDS, gigabytes, money, price, server_label, wait
 
 __all__ = ["Choice", "EndedSession", "Session", "choices", "ended_sessions", "sessions"]
 
@@ -33,6 +33,7 @@ class Session:
     devices: tuple[tuple[str, str], ...]
     since: datetime | None
     price: str
+    cost: str | None
     link: str
     link_word: str | None
     action: str | None
@@ -46,6 +47,7 @@ class EndedSession:
     flavor: str
     ended: datetime | None
     reason: str
+    cost: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,21 @@ def _session(lease: LeaseView, titles: Mapping[str, str], why: Any, currency: st
         devices=tuple(_device(device) for device in lease.devices),
         since=lease.active_at or lease.granted_at,
         price=price(lease.price_per_hour, currency),
+        cost=_cost(lease, currency),
         link=_link(lease, pending=waiting),
         link_word=link_word,
         action=action if lease.state in LIVE else None,
         why=why.sentence if why is not None else None,
         helps=tuple(why.help) if why is not None else (),
     )
+
+
+def _cost(lease: LeaseView, currency: str) -> str | None:
+    """So far and in all, and who pays; None before there is any."""
+    if lease.cost is None:
+        return None
+    whose = f", charged to {lease.charged_to}" if lease.charged_to else ""
+    return f"{money(lease.cost)} {lease.currency or currency}{whose}"
 
 
 def _device(device: DeviceView) -> tuple[str, str]:
@@ -119,7 +130,7 @@ def _link(lease: LeaseView, *, pending: bool) -> str:
 
 
 def ended_sessions(
-    leases: Sequence[LeaseView], *, flavors: Sequence[FlavorView], limit: int = 5
+    leases: Sequence[LeaseView], *, flavors: Sequence[FlavorView], currency: str, limit: int = 5
 ) -> list[EndedSession]:
     titles = {one.id: one.title for one in flavors}
     over = [lease for lease in leases if lease.state is LeaseState.ENDED][:limit]
@@ -129,6 +140,7 @@ def ended_sessions(
             flavor=titles.get(lease.flavor, lease.flavor),
             ended=lease.ended_at,
             reason="unknown" if lease.end_reason is None else END_WORDS[lease.end_reason],
+            cost=_cost(lease, currency),
         )
         for lease in over
     ]
@@ -153,7 +165,7 @@ def _choice(flavor: FlavorView) -> Choice:
         count=count or ("always free" if state == "free" else ""),
         used=used,
         state=state,
-        price=price(flavor.price_per_hour, flavor.currency),
+        price=price(flavor.quote.price_per_hour if flavor.quote else flavor.price_per_hour, flavor.currency),
         reason=flavor.reason,
         wait=wait(flavor.expected_wait_s),
     )

@@ -80,7 +80,7 @@ class Pages:
                 explanations=data.explanations,
                 currency=self._currency,
             ),
-            "ended": board.ended_sessions(data.leases, flavors=data.flavors),
+            "ended": board.ended_sessions(data.leases, flavors=data.flavors, currency=self._currency),
             "choices": board.choices(data.flavors),
             "machine": data.fleet,
             "gpus": machine.cards(data.fleet) if data.fleet else [],

@@ -5,10 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from allotment_spawner.core.lease import EndReason, LeaseState
 
-__all__ = ["END_WORDS", "STATE_WORDS", "gigabytes", "price", "server_label", "utc", "wait"]
+__all__ = [
+    "END_WORDS",
+    "STATE_WORDS",
+    "gigabytes",
+    "hours",
+    "local",
+    "money",
+    "price",
+    "server_label",
+    "utc",
+    "wait",
+]
 
 STATE_WORDS: Final[dict[LeaseState, str]] = {
     LeaseState.QUEUED: "Waiting",
@@ -40,6 +52,22 @@ def price(amount: Decimal, currency: str) -> str:
     return f"{whole}.{rest} {currency} per hour"
 
 
+def money(amount: Decimal) -> str:
+    """ "1,234.50": rounded to two places; what is less than a hundredth keeps all its digits."""
+    small = bool(amount) and abs(amount) < Decimal("0.01")
+    return format(amount.normalize(), "f") if small else f"{amount:,.2f}"
+
+
+def hours(seconds: Decimal) -> str:
+    """ "3.5 h", "12 min", "0"."""
+    if not seconds:
+        return "0"
+    if abs(seconds) < 3600:
+        minutes = f"{seconds / 60:.0f}"
+        return f"{minutes} min" if minutes not in ("0", "-0") else "< 1 min"
+    return f"{seconds / 3600:,.1f} h"
+
+
 def gigabytes(size: object) -> str | None:
     """Bytes as "80 GB" (GPUs and memory are sold in powers of 2); None stays unknown."""
     if not isinstance(size, int) or size <= 0:
@@ -55,6 +83,11 @@ def server_label(server: str) -> str:
 def utc(moment: datetime | None) -> str | None:
     """For readers without scripts; the page's script shows local time with its zone."""
     return None if moment is None else moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def local(moment: datetime, zone: str) -> str:
+    """By the wall clock of this zone."""
+    return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
 
 
 def wait(seconds: float | None) -> str | None:
