@@ -37,6 +37,23 @@ from allotment_hub.dashboard.render import STATIC
 __all__ = ["API", "create_app"]
 
 API = f"{PREFIX}/api/v1"
+_API = (
+    lease_metrics,
+    lease_steps,
+    leases,
+    notices,
+    choices,
+    data,
+    images,
+    fleet,
+    homes,
+    saved,
+    disk,
+    live,
+    usage,
+    budgets,
+)
+_PAGES = (health, exposition, sign_in, pages, usage_page)
 
 
 def create_app(context: Context) -> FastAPI:
@@ -52,29 +69,11 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app, page=context.pages.refusal, api_prefix=API)
     api = APIRouter(prefix=API)
-    api.include_router(lease_metrics.router)
-    for module in (
-        lease_steps,
-        leases,
-        notices,
-        choices,
-        data,
-        images,
-        fleet,
-        homes,
-        saved,
-        disk,
-        live,
-        usage,
-        budgets,
-    ):
+    for module in _API:
         api.include_router(module.router)
     app.include_router(api)
-    app.include_router(health.router, prefix=PREFIX)
-    app.include_router(exposition.router, prefix=PREFIX)
-    app.include_router(sign_in.router, prefix=PREFIX)
-    app.include_router(pages.router, prefix=PREFIX)
-    app.include_router(usage_page.router, prefix=PREFIX)
+    for page in _PAGES:
+        app.include_router(page.router, prefix=PREFIX)
     app.mount(f"{PREFIX}/static", StaticFiles(directory=STATIC), name="static")
     _describe_problems(app)
     # The last one added is the outermost.
