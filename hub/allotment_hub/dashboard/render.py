@@ -14,6 +14,7 @@ import jinja2
 from allotment_spawner.wire import EnvironmentView, FlavorView, LeaseView, Problem
 
 from allotment_hub.dashboard import board, machine, words
+from allotment_hub.dashboard.spending_page import SpendingPage
 
 __all__ = ["STATIC", "BoardData", "Pages"]
 
@@ -49,6 +50,7 @@ class Pages:
         )
         self._environment.filters["utc"] = words.utc
         self._environment.filters["iso"] = _iso
+        self._environment.filters["local"] = words.local
         self._environment.globals["site"] = {
             "title": title,
             "engine": engine,
@@ -67,6 +69,9 @@ class Pages:
     def board(self, data: BoardData) -> str:
         """Only the part that changes."""
         return self._write("board.html", **self._board(data))
+
+    def spending(self, page: SpendingPage, *, person: str) -> str:
+        return self._write("spending.html", page=page, person=person)
 
     def refusal(self, problem: Problem) -> str:
         return self._write("refusal.html", problem=problem, person=None)

@@ -60,18 +60,18 @@ async def hidden_on_focus(page: Page) -> list[str]:
     return found
 
 
-async def least_contrast(page: Page) -> tuple[float, str]:
+async def least_contrast(page: Page, *, within: str = ".allot") -> tuple[float, str]:
     """(the worst ratio of text to its ground in our part of a hub page, which element).
 
     The hub's own buttons are left out.
     """
-    ratio, element = await page.evaluate(_CONTRAST)
+    ratio, element = await page.evaluate(_CONTRAST.replace(".allot *", f"{within} *"))
     return float(ratio), str(element)
 
 
-async def nameless_controls(page: Page) -> list[str]:
+async def nameless_controls(page: Page, *, within: str = ".allot") -> list[str]:
     """Controls that a screen reader could not name."""
-    found: list[str] = await page.evaluate(_NAMELESS)
+    found: list[str] = await page.evaluate(_NAMELESS.replace(".allot ", f"{within} "))
     return found
 
 
