@@ -10,7 +10,7 @@ import pytest
 from allotment_spawner.core.errors import BudgetExhausted, ChargeNotAllowed, LimitReached
 from allotment_spawner.spawners.choices import preselected
 from allotment_spawner.spawners.defaults import cheapest_without_gpu
-from allotment_spawner.spawners.money import amount, budgets_of, money_of, span
+from allotment_spawner.spawners.money import amount, budgets_of, cannot_pay, money_of, span
 from allotment_spawner.spawners.options import Choice
 from allotment_spawner.spawners.refusals import blames_choice, problem_refusal, spawn_exception
 from allotment_spawner.wire import FlavorView, Problem
@@ -149,6 +149,16 @@ def test_an_empty_request_takes_what_can_be_paid() -> None:
     )
     assert cheapest_without_gpu([cpu, other]) == "b"
     assert cheapest_without_gpu([cpu]) == "cpu", "the broker's refusal says what lacks"
+
+
+def test_a_place_in_line_is_not_given_up_for_what_cannot_be_paid() -> None:
+    poor, rich = some_budget("a", left="0.06"), some_budget("a", left="0.08")
+    lacks = some_quote("0.40", budgets=(poor,), refusal="0.01 lacks.")
+    assert cannot_pay(flavor(lacks)) == "0.01 lacks."
+    beside = some_quote("0.40", budgets=(rich,), refusal="Beside what waits 0.05 lacks.")
+    assert cannot_pay(flavor(beside)) is None, "what waits is given up first"
+    assert cannot_pay(flavor(some_quote("0.40", refusal="One session at a time."))) is None
+    assert cannot_pay(flavor()) is None
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from jupyterhub.utils import url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from allotment_spawner.core.errors import FlavorUnavailable, Refusal
+from allotment_spawner.core.errors import BudgetExhausted, FlavorUnavailable, Refusal
 from allotment_spawner.spawners.choices import choices_for, preselected
 from allotment_spawner.spawners.defaults import cheapest_without_gpu, needs_gpu
 from allotment_spawner.spawners.link_page import FormHandler
+from allotment_spawner.spawners.money import cannot_pay
 from allotment_spawner.spawners.options import remembered
 from allotment_spawner.spawners.refusals import SPAWN_STATUS, spawn_exception
 from allotment_spawner.spawners.shared import HubSide
@@ -236,9 +237,13 @@ class StartOnCpuHandler(CancelHandler):
         """The same environment; refused before anything is given up."""
         try:
             flavors = await spawner.hub_side.broker.flavors(spawner.user.name)
-            flavor = cheapest_without_gpu([one for one in flavors if not needs_gpu(one)])
+            offered = [one for one in flavors if not needs_gpu(one)]
+            flavor = cheapest_without_gpu(offered)
             if flavor is None:
                 raise FlavorUnavailable("Nothing here runs without a GPU.", "Wait, or choose another size.")
+            why = next((cannot_pay(one) for one in offered if one.id == flavor), None)
+            if why is not None:
+                raise BudgetExhausted(why, "Your place in line is kept.")
         except Refusal as refusal:
             raise spawn_exception(refusal) from refusal
         return {**remembered(spawner.user_options).options(), "flavor": flavor}

@@ -10,7 +10,7 @@ from typing import Any
 from allotment_spawner.money_wire import QuoteBudget, QuoteView
 from allotment_spawner.wire import FlavorView
 
-__all__ = ["amount", "budgets_of", "clock", "money_of", "price", "span"]
+__all__ = ["amount", "budgets_of", "cannot_pay", "clock", "money_of", "price", "span"]
 
 _CENT = Decimal("0.01")
 _LOW_PERCENT = 20
@@ -67,6 +67,15 @@ def money_of(flavor: FlavorView, now: datetime) -> dict[str, Any]:
         "longest": longest,
         "charges": {"": unchosen, **{name: _charged(name, quote, now) for name in quote.may_charge}},
     }
+
+
+def cannot_pay(flavor: FlavorView) -> str | None:
+    """Why a hard budget does not pay for the shortest time of this size, even with nothing beside it."""
+    quote = flavor.quote
+    if quote is None or quote.refusal is None:
+        return None
+    poor = [one for one in quote.budgets if one.hard and one.unit == "money" and one.left < quote.minimum]
+    return quote.refusal if poor and quote.minimum else None
 
 
 def budgets_of(flavors: Sequence[FlavorView]) -> dict[str, Any]:
