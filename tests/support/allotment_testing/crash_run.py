@@ -12,6 +12,7 @@ from allotment_hub.site import Policies, Site
 from allotment_spawner.core.errors import Refusal
 from allotment_spawner.core.lease import EndReason
 
+from allotment_testing.books_check import BooksCheck
 from allotment_testing.broker_world import BrokerWorld
 from allotment_testing.crashes import Crash, CrashPoint, Invariants
 from allotment_testing.protocol_spawner import ProtocolSpawner
@@ -26,6 +27,7 @@ OPERATIONS = (
     *("release",) * 2,
     *("heal",) * 4,
     *("later",) * 2,
+    "next_day",
     "request",
     "cancel",
     "exit",
@@ -65,6 +67,7 @@ class CrashRun:
         )
         self.world.settle_s = 0.05
         self.invariants = Invariants(self.world)
+        self.books = BooksCheck(self.world.paths.broker_database)
         self.point = CrashPoint()
         self.broker: Broker | None = None
         self.spawners: dict[int, ProtocolSpawner] = {}
@@ -122,6 +125,7 @@ class CrashRun:
             self.invariants.nothing_freed_since(freed)
         self._nobody_lost_a_session(healthy, deed)
         self.invariants.check()
+        self.books.check_unchanged()
 
     def _nobody_lost_a_session(self, before: dict[str, str], deed: Deed) -> None:
         """What runs and is ready goes on, whatever dies or is silent; only its own person may end it."""
@@ -148,6 +152,8 @@ class CrashRun:
             await self.world.rounds(self.broker)
         elif name == "later":
             await self.world.rounds(self.broker, seconds=7.0 * (1 + deed.flavor))
+        elif name == "next_day":
+            await self.world.rounds(self.broker, seconds=86_400.0 * (1 + deed.flavor % 2))
         else:
             self._outside(name)
             await self.world.rounds(self.broker)
@@ -281,4 +287,5 @@ class CrashRun:
         self.invariants.check()
         assert self.invariants.unended() == [], "not settled within 60 s"
         assert self.invariants.slots() == 0
+        self.books.check_ended()
         assert self.world.engine.workloads == {}
