@@ -14,23 +14,23 @@ from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.core.samples import DeviceSample, NodeSamples, WorkloadSample
 from allotment_spawner.engines.base import Sampler, Workload
 
-from allotment_hub.broker.metrics.rounds import AGENT, DCGM, ENGINE, Round, WorkloadRates, rates_of
+from allotment_hub.broker.metrics.rounds import AGENT, DCGM, ENGINE, FILE, Round, WorkloadRates, rates_of
 from allotment_hub.broker.metrics.sources import Source
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.changes import Changes
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.store.records import Lease
 
-__all__ = ["Collector", "DeviceSampler", "Keeper"]
+__all__ = ["Collector", "FillIn", "Keeper"]
 
 _log = logging.getLogger(__name__)
-_SHARE = 0.8
-"""Of the time between two rounds, what one source may take."""
+_AGENT_SHARE, _EXPORTER_SHARE, _ENGINE_SHARE = 0.5, 0.3, 0.8
+"""Of the time between two rounds, what each source may take; the exporter is asked after the agent."""
 _OLDEST_ROUNDS = 3
 """A rate over more rounds than this says nothing of now."""
 
 Devices = Callable[[], Awaitable[NodeSamples]]
-DeviceSampler = Callable[[Sequence[DeviceSample]], Awaitable[Mapping[str, DeviceSample]]]
+FillIn = Callable[[Sequence[DeviceSample]], Awaitable[Mapping[str, DeviceSample]]]
 """Fills in what NVML could not tell; answers the samples that it changed, by device UUID."""
 
 
@@ -50,7 +50,7 @@ class Collector:
         every_s: float,
         devices: Devices,
         sampler: Sampler | None,
-        fill_in: DeviceSampler | None,
+        fill_in: FillIn | None,
         keeper: Keeper | None,
         book: Book,
         observations: Observations,
@@ -70,10 +70,13 @@ class Collector:
         self._cores = cores
         self._clock = clock
         self._steady = steady
-        limit_s = every_s * _SHARE
-        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=limit_s)
-        self._engine: Source[Mapping[str, WorkloadSample]] = Source(name="engine", limit_s=limit_s)
-        self._exporter: Source[Mapping[str, DeviceSample]] = Source(name="DCGM exporter", limit_s=limit_s)
+        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * _AGENT_SHARE)
+        self._exporter: Source[Mapping[str, DeviceSample]] = Source(
+            name="DCGM exporter", limit_s=every_s * _EXPORTER_SHARE
+        )
+        self._engine: Source[Mapping[str, WorkloadSample]] = Source(
+            name="engine", limit_s=every_s * _ENGINE_SHARE
+        )
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
         self.latest = Round(at=clock())
         self.changed = Changes()
@@ -110,7 +113,7 @@ class Collector:
         taken = Round(at, devices, gpus, workloads, missing, simulated)
         why = None if self._keeper is None else self._keeper.keep(taken, leases)
         if why is not None:
-            missing["file"] = why
+            missing[FILE] = why
         self.latest = taken
         self.rounds += 1
         self.missed.update(missing.keys())

@@ -90,14 +90,16 @@ LAYOUTS: Final[dict[Kind, Sequence[Field]]] = {"workload": WORKLOAD, "device": D
 REASONS: Final = (
     "other",
     "gpu_idle",
-    "applications_clocks_setting",
+    "applications_clocks",
     "sw_power_cap",
     "hw_slowdown",
     "sync_boost",
     "sw_thermal_slowdown",
     "hw_thermal_slowdown",
     "hw_power_brake_slowdown",
-    "display_clock_setting",
+    "display_clock",
+    "board_limit",
+    "reliability",
 )
 """Bit by bit, why a clock is held down; a name that is not here is "other"."""
 

@@ -48,7 +48,9 @@ class FileKeeper:
         settings: MetricSettings,
         on_step: Callable[[str], None] = lambda _step: None,
         steady: Callable[[], float] = time.monotonic,
+        limit_pages: int | None = None,
     ) -> None:
+        """`limit_pages`: of 16 KiB, how large the file may become; None: as the disk allows."""
         self._path = path
         self._settings = settings
         self._on_step = on_step
@@ -57,7 +59,8 @@ class FileKeeper:
         self._recorder = Recorder()
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer | None = None
-        self._waiting = 0
+        self._limit_pages = limit_pages
+        self._handed: set[asyncio.Future[None]] = set()
         self._problem: str | None = None
         self._minute: int | None = None
         self._minutes_on = 0
@@ -65,22 +68,28 @@ class FileKeeper:
 
     def keep(self, taken: Round, leases: Sequence[Lease]) -> str | None:
         """Hand a round over; returns at once, with what went wrong before."""
-        if self._waiting >= _MOST_WAITING:
+        if len(self._handed) >= _MOST_WAITING:
             return "The disk is too slow for the file of samples; some are left out."
-        self._waiting += 1
+        before = self._problem
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._thread, self._work, taken, tuple(leases)).add_done_callback(self._done)
-        return self._problem
+        work = loop.run_in_executor(self._thread, self._work, taken, tuple(leases))
+        self._handed.add(work)
+        work.add_done_callback(self._done)
+        return before
+
+    async def idle(self) -> None:
+        """Return once everything handed over so far is written."""
+        await asyncio.gather(*self._handed, return_exceptions=True)
 
     async def close(self) -> None:
         """Write what was handed over, and close the file."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 
-    def _done(self, future: asyncio.Future[None]) -> None:
-        self._waiting -= 1
-        if not future.cancelled() and future.exception() is not None:
-            _log.error("samples could not be written", exc_info=future.exception())
+    def _done(self, work: asyncio.Future[None]) -> None:
+        self._handed.discard(work)
+        if not work.cancelled() and work.exception() is not None:
+            _log.error("samples could not be written", exc_info=work.exception())
             self._problem = "The samples could not be written; see the broker's log."
 
     def _work(self, taken: Round, leases: Sequence[Lease]) -> None:
@@ -93,11 +102,11 @@ class FileKeeper:
             while self._chore(writer, now_s) and self._steady() < until:
                 continue
             self._problem = None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._failed(error)
 
-    def _failed(self, error: sqlite3.Error) -> None:
-        if is_broken(error):
+    def _failed(self, error: sqlite3.Error | OSError) -> None:
+        if isinstance(error, sqlite3.Error) and is_broken(error):
             self._close()
             set_aside(self._path)
             self._problem = "The file of samples could not be read; it was set aside and a new one begun."
@@ -116,6 +125,8 @@ class FileKeeper:
                     raise
                 set_aside(self._path)
                 self._connection = open_file(self._path)
+            if self._limit_pages is not None:
+                self._connection.execute(f"PRAGMA max_page_count = {self._limit_pages:d}")
             self._writer = Writer(self._connection, on_step=self._on_step)
         return self._writer
 
