@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from allotment_spawner.core.errors import BudgetExhausted
+from allotment_spawner.core.lease import LeaseState
 from allotment_testing.browser_looks import hidden_on_focus, least_contrast, nameless_controls, overflow_px
 from allotment_testing.fake_broker import FakeBroker
 from allotment_testing.fake_things import some_budget, some_quote
@@ -184,6 +185,15 @@ async def test_the_waiting_page_says_what_it_will_cost_and_who_pays(
     await expect(page.locator("#allot-charged")).to_have_text(f"{PHYSICS} pays.")
     await shoot(page, "money-waiting")
     assert await overflow_px(page) <= 0
+    poor = some_budget(PHYSICS, left="0.001")
+    broker.quotes["cpu"] = some_quote("0.05", budgets=(poor,), minimum="0.008333", refusal=WHY)
+    await page.click("#allot-cpu button")
+    await expect(page.locator(".allot-refusal[data-code=budget_exhausted]")).to_contain_text(WHY)
+    await expect(page.locator(".allot-next")).to_have_text("Your place in line is kept.")
+    await shoot(page, "money-no-cpu")
+    assert broker.of("mia", "waits").state is LeaseState.QUEUED
+    offer(broker)
+    await page.goto(f"{hub.url}/hub/spawn-pending/mia/waits")
     await page.click("#allot-cancel button")
     await page.wait_for_url(re.compile("/hub/home"))
     broker.slices = 2

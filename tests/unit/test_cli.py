@@ -110,6 +110,9 @@ def test_leases_shows_live_ones_and_with_all_the_rest(allot: Allot, url: str) ->
     live = allot("leases", ALLOTMENT_URL=url, ALLOTMENT_TOKEN=PERSON)
     every = allot("leases", "--all", ALLOTMENT_URL=url, ALLOTMENT_TOKEN=PERSON)
     assert "lease-over" not in live.output
+    costs = {line.split()[0]: line.split()[-2:] for line in live.output.splitlines() if line}
+    assert costs["lease-runs"] == ["0.12667", "credits"]
+    assert costs["lease-waits"] == ["0.40", "-"], "not known is a dash"
     assert "ended (stopped)" in every.output
 
 

@@ -73,7 +73,7 @@ def lease(lease_id: str, **changes: Any) -> LeaseView:
 
 LEASES = (
     lease("lease-waits", state=LeaseState.QUEUED, devices=(), place=2, granted_at=None, active_at=None),
-    lease("lease-runs"),
+    lease("lease-runs", cost=Decimal("0.126670"), currency="credits"),
     lease(
         "lease-over", state=LeaseState.ENDED, ended_at=_NOON, end_reason=EndReason.STOPPED, server="second"
     ),
