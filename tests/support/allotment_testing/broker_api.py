@@ -166,6 +166,10 @@ def _settings(folder: Path, gpus: str, site: Site, *, engine: str) -> Settings:
     return Settings(Paths(folder), runtime, site, _catalog(), HUB_TOKEN, SERVICE_TOKEN)
 
 
+def _client(transport: httpx.AsyncBaseTransport) -> HubClient:
+    return HubClient(api_url="http://hub/hub/api", token=SERVICE_TOKEN, transport=transport)
+
+
 @asynccontextmanager
 async def broker_api(
     folder: Path,
@@ -184,9 +188,7 @@ async def broker_api(
     parts = {"policies": policies or Policies(sessions_per_person=50), "homes": homes or HomeSettings()}
     settings = _settings(folder, gpus, (site or Site()).model_copy(update=parts), engine=engine_name)
     hub = FakeHubApi(service_token=SERVICE_TOKEN)
-    client = HubClient(
-        api_url="http://hub/hub/api", token=SERVICE_TOKEN, transport=transport or hub.transport
-    )
+    client = _client(transport or hub.transport)
     settings.paths.agent_state.mkdir(parents=True)
     agent = InProcessAgent(settings.paths.simulator_state, gpus)
     engine = EngineThatHolds(name=engine_name)

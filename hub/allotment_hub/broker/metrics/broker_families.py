@@ -13,7 +13,7 @@ from allotment_spawner.core.errors import BudgetExhausted, DiskFull, LimitReache
 from allotment_spawner.core.lease import LeaseState
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from allotment_hub.broker.metrics.families import counter, gauge
+from allotment_hub.broker.metrics.families import Spec, counter, families, gauge
 from allotment_hub.broker.metrics.sums import OutageSum, Sums
 from allotment_hub.broker.metrics.tally import Histogram, Tally
 
@@ -24,6 +24,8 @@ __all__ = [
     "health_families",
     "lease_families",
     "money_families",
+    "outage_families",
+    "start_families",
 ]
 
 _SHOWN: Final = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
@@ -89,13 +91,12 @@ def health_families(health: Health) -> list[Metric]:
     ]
 
 
-def lease_families(
-    leases: Counter[tuple[str, str]], oldest_wait_s: float | None, tally: Tally
-) -> list[Metric]:
+def lease_families(leases: Counter[tuple[str, str]], oldest_wait_s: float | None) -> list[Metric]:
     """`leases`: (flavor, state) -> how many, of every flavor that is offered."""
-    flavors = sorted({flavor for flavor, _ in leases})
     now = [
-        ((flavor, state.value), float(leases[flavor, state.value])) for flavor in flavors for state in _SHOWN
+        ((flavor, state.value), float(leases[flavor, state.value]))
+        for flavor in _flavors(leases)
+        for state in _SHOWN
     ]
     waiting = sum(count for (_, state), count in leases.items() if state == LeaseState.QUEUED.value)
     return [
@@ -107,11 +108,17 @@ def lease_families(
             (),
             [] if oldest_wait_s is None else [((), oldest_wait_s)],
         ),
+    ]
+
+
+def start_families(leases: Counter[tuple[str, str]], tally: Tally) -> list[Metric]:
+    """Counted since the broker's start."""
+    return [
         counter(
             "allotment_starts_granted_total",
             "Starts that got their device, since the broker's start.",
             ("flavor",),
-            [((flavor,), float(tally.granted[flavor])) for flavor in flavors],
+            [((flavor,), float(tally.granted[flavor])) for flavor in _flavors(leases)],
         ),
         counter(
             "allotment_starts_refused_total",
@@ -132,9 +139,11 @@ def lease_families(
     ]
 
 
-def money_families(
-    sums: Sums, unposted: Mapping[str, Decimal], outages: Mapping[str, OutageSum]
-) -> list[Metric]:
+def _flavors(leases: Counter[tuple[str, str]]) -> list[str]:
+    return sorted({flavor for flavor, _ in leases})
+
+
+def money_families(sums: Sums, unposted: Mapping[str, Decimal]) -> list[Metric]:
     """`unposted`: currency -> what running sessions cost that is in no entry yet."""
     labels = ("kind", "currency")
     return [
@@ -162,70 +171,60 @@ def money_families(
             labels,
             [(key, float(count)) for key, count in sums.entries.items()],
         ),
-        counter(
-            "allotment_outages_total",
-            "Outages that were recorded, in which nothing is billed.",
-            ("what",),
-            [((what,), float(one.count)) for what, one in outages.items()],
-        ),
-        counter(
-            "allotment_outage_seconds_total",
-            "Their duration in all.",
-            ("what",),
-            [((what,), one.seconds) for what, one in outages.items()],
-        ),
-        gauge(
-            "allotment_outages_open",
-            "Outages that last.",
-            ("what",),
-            [((what,), float(one.open)) for what, one in outages.items()],
-        ),
     ]
+
+
+_OUTAGES: Final[tuple[Spec[OutageSum], ...]] = (
+    Spec(
+        "allotment_outages_total",
+        "Outages that were recorded, in which nothing is billed.",
+        lambda one: one.count,
+        "counter",
+    ),
+    Spec("allotment_outage_seconds_total", "Their duration in all.", lambda one: one.seconds, "counter"),
+    Spec("allotment_outages_open", "Outages that last.", lambda one: one.open),
+)
+
+_COLLECTING: Final[tuple[Spec[Collecting], ...]] = (
+    Spec(
+        "allotment_collector_rounds_total",
+        "Rounds of samples since the broker's start.",
+        lambda found: found.rounds,
+        "counter",
+    ),
+    Spec(
+        "allotment_collector_last_round_timestamp_seconds",
+        "When the last round was.",
+        lambda found: found.last_at.timestamp() if found.rounds else None,
+    ),
+    Spec(
+        "allotment_collector_round_duration_seconds",
+        "How long the last round took.",
+        lambda found: found.took_s if found.rounds else None,
+    ),
+    Spec("allotment_collector_interval_seconds", "How often samples are taken.", lambda found: found.every_s),
+    Spec("allotment_stream_listeners", "Open streams of samples.", lambda found: found.listeners),
+    Spec(
+        "allotment_stream_frames_total",
+        "Rounds that were put together, once each however many listen.",
+        lambda found: found.frames,
+        "counter",
+    ),
+)
+
+
+def outage_families(outages: Mapping[str, OutageSum]) -> list[Metric]:
+    return families(_OUTAGES, ("what",), [((what,), one) for what, one in outages.items()])
 
 
 def collector_families(found: Collecting) -> list[Metric]:
     return [
-        counter(
-            "allotment_collector_rounds_total",
-            "Rounds of samples since the broker's start.",
-            (),
-            [((), float(found.rounds))],
-        ),
+        *families(_COLLECTING, (), [((), found)]),
         counter(
             "allotment_collector_missed_total",
             "Rounds in which a source of samples did not answer.",
             ("source",),
             [((source,), float(count)) for source, count in found.missed.items()],
-        ),
-        gauge(
-            "allotment_collector_last_round_timestamp_seconds",
-            "When the last round was.",
-            (),
-            [((), found.last_at.timestamp())] if found.rounds else [],
-        ),
-        gauge(
-            "allotment_collector_round_duration_seconds",
-            "How long the last round took.",
-            (),
-            [((), found.took_s)] if found.rounds else [],
-        ),
-        gauge(
-            "allotment_collector_interval_seconds",
-            "How often samples are taken.",
-            (),
-            [((), found.every_s)],
-        ),
-        gauge(
-            "allotment_stream_listeners",
-            "Open streams of samples.",
-            (),
-            [((), float(found.listeners))],
-        ),
-        counter(
-            "allotment_stream_frames_total",
-            "Rounds that were put together, once each however many listen.",
-            (),
-            [((), float(found.frames))],
         ),
     ]
 

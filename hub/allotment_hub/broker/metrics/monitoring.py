@@ -21,6 +21,8 @@ from allotment_hub.broker.metrics.broker_families import (
     health_families,
     lease_families,
     money_families,
+    outage_families,
+    start_families,
 )
 from allotment_hub.broker.metrics.collector import Collector
 from allotment_hub.broker.metrics.device_families import device_families, machine_families, session_families
@@ -118,9 +120,11 @@ class Monitoring:
             await self._sums.catch_up(self._store)
             outages = await self._store.read(lambda tx: every_outage(tx.connection))
             now = self._clock()
-            money = money_families(self._sums, self._not_posted(now), outage_sums(outages, now))
+            money = money_families(self._sums, self._not_posted(now))
+            money += outage_families(outage_sums(outages, now))
             looked = self._look()
-            counted = lease_families(looked.leases, looked.oldest_wait_s, self.tally)
+            counted = lease_families(looked.leases, looked.oldest_wait_s)
+            counted += start_families(looked.leases, self.tally)
             devices = device_families(looked.machine, looked.latest, looked.sessions, self.tally.xids)
             return await asyncio.to_thread(self._written, looked, [*counted, *devices, *money])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -17,6 +17,7 @@ __all__ = ["Histogram", "Tally"]
 
 _WAIT_S: Final = (1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 _START_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
+_REMEMBERED: Final = 1000
 _MOST_XIDS: Final = 64
 """Kinds of Xid errors told apart on one GPU; the driver has some 170 in all."""
 
@@ -61,6 +62,7 @@ class Tally:
         self.xids: Counter[tuple[str, str]] = Counter()
         """(GPU, Xid)."""
         self._states: dict[str, LeaseState] = {}
+        self._over: OrderedDict[str, None] = OrderedDict()
 
     def load(self, leases: Iterable[Lease]) -> None:
         """What is there at the start has been counted before."""
@@ -69,13 +71,21 @@ class Tally:
     def committed(self, changed: Sequence[Lease]) -> None:
         """A listener of the store."""
         for lease in changed:
+            if lease.id in self._over:
+                continue  # a commit that was not answered is told again with the next one
             before = self._states.get(lease.id)
             if lease.state is not before:
                 self._entered(lease, before)
             if lease.state is LeaseState.ENDED:
                 self._states.pop(lease.id, None)
+                self._forget(lease.id)
             else:
                 self._states[lease.id] = lease.state
+
+    def _forget(self, lease_id: str) -> None:
+        self._over[lease_id] = None
+        if len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
 
     def refuse(self, code: str) -> None:
         """A start was refused when it was asked for."""
