@@ -20,7 +20,7 @@ async def look(world: BrokerWorld, broker: Broker, hours: float) -> None:
 
 
 async def test_warned_once_for_each_threshold_and_period_whatever_restarts(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics", bob="physics")
+    world = world_in(tmp_path, {"ada": "physics", "bob": "physics"})
     async with world.broker() as broker:
         await fund(broker, "physics", "10")
         ada = await run(world, broker, "ada")
@@ -62,7 +62,7 @@ async def test_a_soft_budget_warns_and_stops_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_hard_budget_that_is_used_up_ends_sessions_after_the_grace(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics", eve="")
+    world = world_in(tmp_path, {"ada": "physics", "eve": ""})
     async with world.broker() as broker:
         await fund(broker, "physics", "0.4")
         session = await run(world, broker, "ada")
@@ -83,7 +83,7 @@ async def test_a_hard_budget_that_is_used_up_ends_sessions_after_the_grace(tmp_p
 
 
 async def test_a_budget_raised_while_the_stop_is_announced(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics")
+    world = world_in(tmp_path, {"ada": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "0.4")
         session = await run(world, broker, "ada")
@@ -107,7 +107,7 @@ async def test_a_budget_raised_while_the_stop_is_announced(tmp_path: Path) -> No
 
 
 async def test_a_closed_budget_stops_nobody(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics")
+    world = world_in(tmp_path, {"ada": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "0.4")
         session = await run(world, broker, "ada")
@@ -120,7 +120,7 @@ async def test_a_closed_budget_stops_nobody(tmp_path: Path) -> None:
 
 async def test_a_new_period_brings_money_again(tmp_path: Path) -> None:
     """Monday 09:00 to the next Monday's midnight: 159 hours."""
-    world = world_in(tmp_path, ada="physics")
+    world = world_in(tmp_path, {"ada": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "60", period="week")
         session = await run(world, broker, "ada")
@@ -141,7 +141,7 @@ async def test_a_new_period_brings_money_again(tmp_path: Path) -> None:
 
 
 async def test_a_clock_that_is_set_back_costs_nothing_and_stops_nobody(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics")
+    world = world_in(tmp_path, {"ada": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "1")
         session = await run(world, broker, "ada")

@@ -18,7 +18,7 @@ from allotment_testing.budget_life import OLGA, ask, budget_of, fund, quote_of, 
 
 
 async def test_a_start_that_cannot_be_paid_is_refused_with_the_sum_that_lacks(tmp_path: Path) -> None:
-    async with world_in(tmp_path, ada="physics").broker() as broker:
+    async with world_in(tmp_path, {"ada": "physics"}).broker() as broker:
         await fund(broker, "physics", "0.05")
         with pytest.raises(BudgetExhausted) as said:
             await ask(broker, "ada")
@@ -42,7 +42,7 @@ async def test_a_start_that_cannot_be_paid_is_refused_with_the_sum_that_lacks(tm
 
 
 async def test_what_runs_already_is_counted(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics", bob="physics")
+    world = world_in(tmp_path, {"ada": "physics", "bob": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "0.14")
         await run(world, broker, "ada")
@@ -58,7 +58,7 @@ async def test_what_runs_already_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, 8])
 async def test_starts_at_once_cannot_overdraw_together(tmp_path: Path, count: int) -> None:
     """Enough for one; each could be paid alone. Two people of one group, two servers of one person."""
-    world = world_in(tmp_path, **{f"user{number}": "physics" for number in range(count)})
+    world = world_in(tmp_path, {f"user{number}": "physics" for number in range(count)})
     async with world.broker() as broker:
         await fund(broker, "physics", "0.07")
         asked = [ask(broker, f"user{number}") for number in range(count)]
@@ -73,7 +73,7 @@ async def test_starts_at_once_cannot_overdraw_together(tmp_path: Path, count: in
 
 
 async def test_who_is_charged(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="a b c", bob="b", eve="")
+    world = world_in(tmp_path, {"ada": "a b c", "bob": "b", "eve": ""})
     async with world.broker() as broker:
         assert (await ask(broker, "ada", "cpu", server="0")).lease.charged_to is None
         await fund(broker, "b", "0.2")
@@ -95,7 +95,7 @@ async def test_who_is_charged(tmp_path: Path) -> None:
 
 
 async def test_of_several_that_cannot_pay_the_one_that_lacks_least_is_told(tmp_path: Path) -> None:
-    async with world_in(tmp_path, ada="a b").broker() as broker:
+    async with world_in(tmp_path, {"ada": "a b"}).broker() as broker:
         await fund(broker, "a", "0.01")
         await fund(broker, "b", "0.02")
         with pytest.raises(BudgetExhausted, match=r"The budget of b lacks 0.046667"):
@@ -119,7 +119,7 @@ async def test_a_persons_own_budget_and_everybodys(tmp_path: Path) -> None:
 
 
 async def test_gpu_hours_count_shares_of_whole_gpus(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="lab")
+    world = world_in(tmp_path, {"ada": "lab"})
     async with world.broker() as broker:
         budget = await fund(broker, "lab", "0.5", unit="gpu_hours")
         session = await run(world, broker, "ada")
@@ -144,7 +144,7 @@ async def test_a_factor_makes_it_cheaper_and_what_is_free_needs_nothing(tmp_path
     catalog = small_catalog()
     prices = catalog.prices.model_copy(update={"groups": {"half": Decimal("0.5"), "free": Decimal(0)}})
     world = world_in(
-        tmp_path, catalog=catalog.model_copy(update={"prices": prices}), ada="half", bob="free half"
+        tmp_path, {"ada": "half", "bob": "free half"}, catalog=catalog.model_copy(update={"prices": prices})
     )
     async with world.broker() as broker:
         await fund(broker, "*", "0.04", scope="user")
@@ -158,7 +158,7 @@ async def test_a_factor_makes_it_cheaper_and_what_is_free_needs_nothing(tmp_path
 
 
 async def test_what_waits_in_line_is_looked_at_again_when_the_money_is_gone(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics", bob="physics")
+    world = world_in(tmp_path, {"ada": "physics", "bob": "physics"})
     async with world.broker() as broker:
         await fund(broker, "physics", "10")
         await run(world, broker, "ada", flavor="gpu-full")
@@ -178,7 +178,7 @@ async def test_what_waits_in_line_is_looked_at_again_when_the_money_is_gone(tmp_
 
 
 async def test_a_member_who_leaves_the_group_charges_it_no_more(tmp_path: Path) -> None:
-    world = world_in(tmp_path, ada="physics")
+    world = world_in(tmp_path, {"ada": "physics"})
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "10")
         await run(world, broker, "ada")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ OLGA = Reader("olga", "olga", operator=True, everything=True)
 
 
 def world_in(
-    folder: Path, *, catalog: Catalog | None = None, site: Site | None = None, **groups: str
+    folder: Path,
+    groups: Mapping[str, str] | None = None,
+    *,
+    catalog: Catalog | None = None,
+    site: Site | None = None,
 ) -> BrokerWorld:
-    """`ada="a b"`: ada is in the groups a and b. Ten minutes of grace, warnings at 80 and 95 percent."""
+    """{"ada": "a b"}: ada is in the groups a and b. Ten minutes of grace, warnings at 80 and 95 percent."""
     parts = {"policies": Policies(sessions_per_person=50), "budgets": BudgetPolicies()}
     world = BrokerWorld(folder, site=(site or Site()).model_copy(update=parts), catalog=catalog)
-    world.hub.groups = {user: frozenset(names.split()) for user, names in groups.items()}
+    world.hub.groups = {user: frozenset(names.split()) for user, names in (groups or {}).items()}
     return world
 
 
