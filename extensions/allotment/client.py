@@ -7,16 +7,18 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
 from httpx_sse import EventSource
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from allotment.budgets import Budget, BudgetHistory
 from allotment.errors import NotAllotment, Refused, Unreachable
 from allotment.fleet import Disk, Fleet
 from allotment.models import Environment, Explanation, Flavor, Health, Lease, Me, SavedEnvironment
+from allotment.money import Usage
 from allotment.samples import Samples
 from allotment.settings import Settings
 
@@ -24,6 +26,8 @@ __all__ = ["Client"]
 
 Model = TypeVar("Model", bound=BaseModel)
 JSON_KINDS = frozenset({"application/json", "application/problem+json"})
+_FILE = httpx.Timeout(10.0, read=120.0)
+"""The broker writes a file whole before it sends it."""
 _STREAM = httpx.Timeout(10.0, read=35.0)
 """The broker sends a comment every 10 s: a stream silent for longer is dead."""
 
@@ -115,6 +119,31 @@ class Client:
         """Ask for an environment of this name: title, base, base_version, packages."""
         return self._checked(SavedEnvironment, self.send("PUT", f"saved/{quote(name, safe='')}", body))
 
+    def budgets(self, *, user: str | None = None) -> list[Budget]:
+        """One's own, of one's groups, and owned ones; all for operators, or those that count for `user`."""
+        return self._many(Budget, "api/v1/budgets", {} if user is None else {"user": user})
+
+    def budget(self, budget_id: str) -> BudgetHistory:
+        return self._one(BudgetHistory, f"api/v1/budgets/{quote(budget_id, safe='')}")
+
+    def usage(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """The report as the broker writes it; `Usage` reads it."""
+        document: dict[str, Any] = self._get("api/v1/usage", query)
+        self._checked(Usage, document)
+        return document
+
+    def usage_file(self, query: Mapping[str, str], target: BinaryIO) -> None:
+        """The report as a file (`format` csv or parquet) into `target`."""
+        with (
+            self._reached(),
+            self._http.stream("GET", "api/v1/usage", params=dict(query), timeout=_FILE) as answer,
+        ):
+            if answer.headers.get("content-type", "").split(";")[0] in JSON_KINDS or not answer.is_success:
+                answer.read()
+                self._document(answer)
+                raise self._stranger()
+            target.writelines(answer.iter_bytes())
+
     def samples(self, *, everybody: bool = False) -> Generator[Samples, None, None]:
         """Each round of samples, the last one first, until the broker ends it: one's own sessions, or
         everybody's for operators. Errors of the connection come as `Unreachable` while it is read, too."""
@@ -164,10 +193,17 @@ class Client:
     ) -> Any:
         return self._document(self._answer("GET", path, authorise=authorise, params=dict(query)), also)
 
-    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+    def send(
+        self, method: str, path: str, body: Mapping[str, object] | None = None, *, key: str | None = None
+    ) -> Any:
         """Any request, for what has no method here: the answer's JSON document, None where it has none.
-        `path` without api/v1/."""
-        response = self._answer(method, f"api/v1/{path}", json=None if body is None else dict(body))
+        `path` without api/v1/; `key`: the same change again is done once."""
+        response = self._answer(
+            method,
+            f"api/v1/{path}",
+            json=None if body is None else dict(body),
+            headers={} if key is None else {"Idempotency-Key": key},
+        )
         return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
 
     def _answer(self, method: str, path: str, *, authorise: bool = True, **options: Any) -> httpx.Response:

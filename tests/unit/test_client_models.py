@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from allotment import fleet, models
+from allotment import budgets, fleet, models, money
 from allotment_hub.broker.routes.choices import MeView
 from allotment_hub.broker.routes.health import ReadyView
 from allotment_hub.broker.services import views
-from allotment_spawner import wire
+from allotment_spawner import money_wire, wire
 from pydantic import BaseModel
 
 PAIRS = [
@@ -26,6 +26,12 @@ PAIRS = [
     (fleet.FleetProcess, views.ProcessView),
     (fleet.Whole, views.WholeView),
     (fleet.Stray, views.StrayView),
+    (budgets.Budget, money_wire.BudgetView),
+    (budgets.BudgetChange, money_wire.BudgetChangeView),
+    (budgets.BudgetHistory, money_wire.BudgetHistory),
+    (money.Usage, money_wire.UsageView),
+    (money.UsageRow, money_wire.UsageRow),
+    (money.Entry, money_wire.EntryView),
     (fleet.Part, views.EngineHealthView),
 ]
 
