@@ -89,6 +89,9 @@ async def test_price_and_budget_can_be_read_everywhere(
         ["3.10 of 20.00 GPU hours left", "0.03 of 20.00 credits left", "12.34 of 20.00 credits left"]
     )
     await page.locator(".allot-repo summary").click()
+    await expect(page.get_by_role("link", name="What you have spent")).to_have_attribute(
+        "href", "/services/allotment/usage"
+    )
     await shoot(page, f"money-{look}")
     assert await overflow_px(page) <= 0
     assert await nameless_controls(page) == []

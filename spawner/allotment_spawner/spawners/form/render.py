@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jupyterhub.utils import url_path_join
 from markupsafe import Markup, escape
 
 from allotment_spawner.core.errors import BadOptions, Refusal
@@ -52,6 +53,7 @@ async def options_form(spawner: Any) -> str:
         selected=selected,
         link=_link(asked, wrong, choices, selected) if _is_link(spawner.handler) else None,
         descriptions=spawner.flavor_descriptions,
+        spending=url_path_join(spawner.user.settings.get("base_url", "/"), "services/allotment/usage"),
         packages_shown=_PACKAGES_SHOWN,
     )
 
