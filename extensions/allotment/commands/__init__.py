@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from allotment.commands import env, metrics, usage
+from allotment.commands import budget, env, metrics, usage
 from allotment.commands.explain import explain
 from allotment.commands.gpus import gpus
 from allotment.commands.leases import leases
@@ -24,3 +24,4 @@ def register(app: typer.Typer) -> None:
     env.register(app)
     metrics.register(app)
     usage.register(app)
+    budget.register(app)
