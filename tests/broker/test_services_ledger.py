@@ -191,6 +191,38 @@ async def test_never_more_is_given_back_than_was_charged(world: BrokerWorld) -> 
     assert used.amount == -back.amount == D("0.066667")
 
 
+async def test_nobody_pays_for_a_machine_that_is_off(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        spawner = ProtocolSpawner(world, "ada")
+        await spawner.run(broker)
+        await world.rounds(broker, 4, seconds=HOUR / 2)
+    seen = world.clock.now
+    world.agent.control.reboot()
+    world.engine.restart_without_live_restore()
+    world.clock.advance(9 * HOUR)
+    async with world.broker() as broker:
+        await world.rounds(broker, 5)
+        view = await view_of(broker, spawner)
+        used, back = await entries_in(broker)
+    assert (view.end_reason, view.stopped_at) == (EndReason.NODE_RESTARTED, seen)
+    assert (used.amount, back.amount) == (D("0.80"), D("-0.40"))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"b": 1}', '{"b": "soon"}'])
+async def test_a_broken_note_of_when_the_machine_was_seen_is_no_obstacle(
+    world: BrokerWorld, content: str
+) -> None:
+    async with world.broker():
+        pass
+    file = world.paths.broker_database.with_name("last-seen.json")
+    assert file.exists()
+    file.write_text(content, encoding="utf-8")
+    async with world.broker() as broker:
+        spawner = ProtocolSpawner(world, "ada")
+        await spawner.run(broker)
+        assert (await ended(world, broker, spawner)).end_reason is EndReason.STOPPED
+
+
 async def test_a_clock_that_is_set_back_makes_no_negative_entry(world: BrokerWorld) -> None:
     async with world.broker() as broker:
         spawner = ProtocolSpawner(world, "ada")

@@ -192,6 +192,7 @@ def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:
 
     async def load() -> None:
         parts.book.apply(await parts.store.read(lambda tx: tx.unended()))
+        await parts.last_seen.load()
         await parts.outages.load()
         await parts.money.ledger.load()
         await parts.money.budgets.load()

@@ -104,6 +104,7 @@ def reconciler(parts: Parts) -> Reconciler:
         upkeep=parts.upkeep,
         announced=parts.announced,
         gpu_outages=parts.money.gpu_outages,
+        last_seen=parts.last_seen,
         ledger=parts.money.ledger,
         storage=parts.money.storage,
         history=parts.history,

@@ -32,6 +32,7 @@ from allotment_hub.broker.services.image_part import ImagePart
 from allotment_hub.broker.services.images import Images
 from allotment_hub.broker.services.jobs import Jobs
 from allotment_hub.broker.services.last_calls import LastCalls
+from allotment_hub.broker.services.last_seen import LastSeen
 from allotment_hub.broker.services.notices import Boxes, Notices
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
@@ -93,6 +94,10 @@ class Parts:
         return Outages(
             store=self.store, observations=self.seen, book=self.money.outage_book, clock=self.clock
         )
+
+    @cached_property
+    def last_seen(self) -> LastSeen:
+        return LastSeen(file=self.paths.broker_database.with_name("last-seen.json"), clock=self.clock)
 
     @cached_property
     def situation(self) -> Situation:

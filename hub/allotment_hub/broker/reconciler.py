@@ -31,6 +31,7 @@ from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
+from allotment_hub.broker.services.last_seen import LastSeen
 from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.observe import Observations
 from allotment_hub.broker.services.outages import Outages
@@ -74,6 +75,7 @@ class Reconciler:
         upkeep: Upkeep,
         announced: AnnouncedStops,
         gpu_outages: GpuOutages,
+        last_seen: LastSeen,
         ledger: Ledger,
         storage: Storage,
         history: History,
@@ -95,6 +97,7 @@ class Reconciler:
         self._upkeep = upkeep
         self._announced = announced
         self._gpu_outages = gpu_outages
+        self._last_seen = last_seen
         self._ledger = ledger
         self._storage = storage
         self._history = history
@@ -176,7 +179,10 @@ class Reconciler:
         for lease in leases:
             old = lease.boot_id is not None and lease.boot_id != inventory.boot_id
             if old and lease.devices and lease.state in (LeaseState.GRANTED, LeaseState.ACTIVE):
-                await self._apply(lease, End(EndReason.NODE_RESTARTED))
+                # nobody pays for the time in which the machine was off
+                last = self._last_seen.of(lease.boot_id or "")
+                await self._apply(lease, End(EndReason.NODE_RESTARTED, stopped_at=last))
+        await self._last_seen.note(inventory.boot_id)
 
     async def _granted(self, leases: Sequence[Lease]) -> None:
         asked = [lease for lease in leases if needs_hub(lease, Seen(self._clock()), self._policies)]
