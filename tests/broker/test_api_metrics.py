@@ -143,6 +143,7 @@ async def test_ten_listeners_cost_as_much_as_one(api: BrokerApi) -> None:
         await sampled(api)
         second = [await anext(rounds) for rounds in streams]
         assert watched.computed == before + 1
+        assert watched.frame().looked_at == 1
         assert len({json.dumps(one) for one in second}) == 1
         assert second[0]["at"] > first[0]["at"]
     await until(lambda: watched.listeners == 0)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from allotment.commands.top_table import load_table, span
 from allotment.samples import BudgetLeft, DeviceLoad, Samples, SessionLoad, WorkloadLoad
 from allotment_hub.broker.metrics import frames
-from allotment_hub.broker.metrics.frames import Frame, LeaseReading
+from allotment_hub.broker.metrics.frames import SLICE, Frame, LeaseReading
 from allotment_hub.broker.metrics.rounds import WorkloadRates
 from allotment_spawner.core.samples import DeviceSample
 from allotment_spawner.money_wire import QuoteBudget
@@ -113,21 +115,33 @@ def test_spans_have_two_units(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
-def reading(user: str, server: str) -> LeaseReading:
-    values = session(user=user, server=server).model_dump()
+def reading(lease: Any) -> LeaseReading:
+    values = session(lease=lease.id, user=lease.user, server=lease.server).model_dump()
     values["devices"], values["budget"] = (), None
     return LeaseReading.model_validate(values)
 
 
-def test_a_frame_is_read_as_it_was_written_whatever_people_name_their_servers() -> None:
+async def test_a_frame_is_read_as_it_was_written_whatever_people_name_their_servers() -> None:
     hostile = 'a"}\n\r\u2028\u0085\x00</script>ü'
-    frame = Frame(at=NOW, every_s=2.5, leases=[reading("ann", hostile), reading("ben", "x")])
+    leases: list[Any] = [
+        SimpleNamespace(id="1", user="ann", server=hostile),
+        SimpleNamespace(id="2", user="ben", server="x"),
+    ]
+    frame = Frame(at=NOW, every_s=2.5, leases=leases, reading=reading)
     for user, count in (("ann", 1), ("ben", 1), ("nobody", 0), (None, 2)):
-        text = frame.text(user)
+        text = await frame.text(user)
         # one line of an event, whoever splits it
         assert text.isascii()
         assert text.splitlines() == [text]
         read = Samples.model_validate_json(text)
         assert (read.at, read.every_s, len(read.leases)) == (NOW, 2.5, count)
-    assert Samples.model_validate_json(frame.text("ann")).leases[0].server == hostile
-    assert frame.text("ann") is frame.text("ann")
+    assert Samples.model_validate_json(await frame.text("ann")).leases[0].server == hostile
+    assert await frame.text("ann") is await frame.text("ann")
+
+
+async def test_who_asks_at_once_makes_no_session_be_looked_at_twice() -> None:
+    leases: list[Any] = [SimpleNamespace(id=str(one), user="ann", server="") for one in range(SLICE * 3)]
+    frame = Frame(at=NOW, every_s=5, leases=leases, reading=reading)
+    texts = await asyncio.gather(*(frame.text(user) for user in ("ann", None, "ann", None)))
+    assert len(set(texts)) == 1
+    assert frame.looked_at == len(leases)

@@ -64,6 +64,7 @@ class MonitoringParts:
             observations=self.observations,
             collector=self.collector,
             live=self._live,
+            readings=self._readings,
             unposted=lambda lease, now: self.ledger.unposted(lease, now).amount,
             tally=self.tally,
             clock=self.clock,
@@ -74,16 +75,21 @@ class MonitoringParts:
         return Live(
             latest=lambda: self.collector.latest,
             subscribe=self.collector.changed.subscribe,
-            readings=Readings(
-                book=self.book,
-                catalog=self.catalog,
-                inventory=lambda: self.observations.inventory,
-                simulated=self._simulated,
-                money=self._money,
-            ),
+            leases=self._readings.leases,
+            reading=self._readings.whole,
             book_version=lambda: self.book.version,
             every_s=self.collector.every_s,
             clock=self.clock,
+        )
+
+    @cached_property
+    def _readings(self) -> Readings:
+        return Readings(
+            book=self.book,
+            catalog=self.catalog,
+            inventory=lambda: self.observations.inventory,
+            simulated=self._simulated,
+            money=self._money,
         )
 
     @property

@@ -42,13 +42,21 @@ class PrometheusServer:
         """Wait until this finds something."""
         async with asyncio.timeout(deadline_s):
             while True:
-                try:
-                    found = await self.query(expression)
-                except httpx.TransportError:
-                    found = []  # it does not listen yet
-                if found:
+                if found := await self.query(expression):
                     return found
+                await asyncio.sleep(0.2)
+
+    async def ready(self, *, deadline_s: float = 60.0) -> None:
+        """Wait until it listens and has read what it stored."""
+        async with asyncio.timeout(deadline_s):
+            while not await self._is_ready():  # noqa: ASYNC110 - another process has no event for us
                 await asyncio.sleep(0.1)
+
+    async def _is_ready(self) -> bool:
+        try:
+            return (await self._http.get("/-/ready")).is_success
+        except httpx.TransportError:
+            return False
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -88,6 +96,7 @@ async def prometheus_server(folder: Path, *, target: str, token: str) -> AsyncIt
         )
     server = PrometheusServer(f"http://127.0.0.1:{port}", config)
     try:
+        await server.ready()
         yield server
     finally:
         await server.close()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from allotment_spawner.core.lease import LeaseState
 from allotment_spawner.money_wire import Money, QuoteBudget
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["DeviceReading", "Frame", "LeaseReading", "WorkloadReading"]
+from allotment_hub.broker.store.records import Lease
+
+__all__ = ["SLICE", "DeviceReading", "Frame", "LeaseReading", "WorkloadReading"]
+
+SLICE = 20
+"""So many sessions are looked at in one go."""
 
 
 class _Frozen(BaseModel):
@@ -80,28 +86,42 @@ class LeaseReading(_Frozen):
 
 
 class Frame:
-    """One round for any number of listeners: each session is put into JSON once, each person's text is
-    put together once."""
+    """One round for any number of listeners. Each session is looked at when somebody first wants to see it,
+    and once; each person's text is put together once."""
 
-    def __init__(self, *, at: datetime, every_s: float, leases: Sequence[LeaseReading]) -> None:
+    def __init__(
+        self,
+        *,
+        at: datetime,
+        every_s: float,
+        leases: Sequence[Lease],
+        reading: Callable[[Lease], LeaseReading],
+    ) -> None:
         self.at = at
         self.every_s = every_s
         self.leases = tuple(leases)
+        self.looked_at = 0
+        """How many sessions were put into JSON."""
+        self._reading = reading
         self._parts: dict[str, str] = {}
         self._texts: dict[str | None, str] = {}
 
-    def text(self, user: str | None) -> str:
+    async def text(self, user: str | None) -> str:
         """{"at", "every_s", "leases"} as JSON: this person's sessions, or everybody's for None."""
         if user not in self._texts:
-            mine = [self._part(one) for one in self.leases if user is None or one.user == user]
+            mine = [lease for lease in self.leases if user is None or lease.user == user]
+            for number, lease in enumerate(mine, start=1):
+                self._look_at(lease)
+                if number % SLICE == 0:
+                    await asyncio.sleep(0)  # a thousand of them take a while: others may go on
             head = f'{{"at":"{_rfc(self.at)}","every_s":{self.every_s:g},"leases":['
-            self._texts[user] = head + ",".join(mine) + "]}"
+            self._texts[user] = head + ",".join(self._parts[lease.id] for lease in mine) + "]}"
         return self._texts[user]
 
-    def _part(self, one: LeaseReading) -> str:
-        if one.lease not in self._parts:
-            self._parts[one.lease] = one.model_dump_json(ensure_ascii=True)
-        return self._parts[one.lease]
+    def _look_at(self, lease: Lease) -> None:
+        if lease.id not in self._parts:
+            self._parts[lease.id] = self._reading(lease).model_dump_json(ensure_ascii=True)
+            self.looked_at += 1
 
 
 def _rfc(moment: datetime) -> str:

@@ -26,8 +26,9 @@ from allotment_hub.broker.metrics.broker_families import (
 )
 from allotment_hub.broker.metrics.collector import Collector
 from allotment_hub.broker.metrics.device_families import device_families, machine_families, session_families
-from allotment_hub.broker.metrics.frames import LeaseReading
+from allotment_hub.broker.metrics.frames import SLICE, LeaseReading
 from allotment_hub.broker.metrics.live import Live
+from allotment_hub.broker.metrics.readings import Readings
 from allotment_hub.broker.metrics.rounds import Round
 from allotment_hub.broker.metrics.sums import Sums, outage_sums
 from allotment_hub.broker.metrics.tally import Tally
@@ -58,7 +59,9 @@ class _Looked:
 
     machine: Machine
     latest: Round
-    sessions: tuple[LeaseReading, ...]
+    sessions: list[LeaseReading]
+    unposted: Mapping[str, Decimal]
+    """Currency -> what is in no entry yet."""
     leases: Counter[tuple[str, str]]
     oldest_wait_s: float | None
     health: Health
@@ -81,6 +84,7 @@ class Monitoring:
         observations: Observations,
         collector: Collector,
         live: Live,
+        readings: Readings,
         unposted: Callable[[Lease, datetime], Decimal],
         tally: Tally,
         clock: Callable[[], datetime],
@@ -93,6 +97,7 @@ class Monitoring:
         self._situation = situation
         self._seen = observations
         self.collector = collector
+        self._readings = readings
         self._unposted = unposted
         self._clock = clock
         self.live = live
@@ -120,9 +125,9 @@ class Monitoring:
             await self._sums.catch_up(self._store)
             outages = await self._store.read(lambda tx: every_outage(tx.connection))
             now = self._clock()
-            money = money_families(self._sums, self._not_posted(now))
+            looked = await self._look(now)
+            money = money_families(self._sums, looked.unposted)
             money += outage_families(outage_sums(outages, now))
-            looked = self._look()
             counted = lease_families(looked.leases, looked.oldest_wait_s)
             counted += start_families(looked.leases, self.tally)
             devices = device_families(looked.machine, looked.latest, looked.sessions, self.tally.xids)
@@ -143,14 +148,16 @@ class Monitoring:
         )
         return bytes(generate_latest(registry))
 
-    def _look(self) -> _Looked:
-        machine, now = self._situation.machine(), self._clock()
+    async def _look(self, now: datetime) -> _Looked:
+        sessions, unposted = await self._sessions(now)
+        machine = self._situation.machine()
         queued = self._book.in_state(LeaseState.QUEUED)
         waits = [max(0.0, (now - lease.created_at).total_seconds()) for lease in queued]
         return _Looked(
             machine=machine,
             latest=self.collector.latest,
-            sessions=self.live.frame().leases,
+            sessions=sessions,
+            unposted=unposted,
             leases=self._leases(),
             oldest_wait_s=max(waits, default=None),
             health=self._health(machine),
@@ -158,14 +165,18 @@ class Monitoring:
             collecting=self._collecting(),
         )
 
-    def _not_posted(self, now: datetime) -> dict[str, Decimal]:
-        """By currency: what is in no entry yet of the sessions that are not over."""
-        found: dict[str, Decimal] = {}
-        for one in self.live.frame().leases:
-            lease = self._book.get(one.lease)
-            if lease is not None:
-                found[one.currency] = found.get(one.currency, Decimal(0)) + self._unposted(lease, now)
-        return found
+    async def _sessions(self, now: datetime) -> tuple[list[LeaseReading], dict[str, Decimal]]:
+        """A few at a time, so that others may go on in between."""
+        latest = self.collector.latest
+        found: list[LeaseReading] = []
+        unposted: dict[str, Decimal] = {}
+        for number, lease in enumerate(self._readings.leases(), start=1):
+            one = self._readings.without_budget(lease, latest, now)
+            found.append(one)
+            unposted[one.currency] = unposted.get(one.currency, Decimal(0)) + self._unposted(lease, now)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return found, unposted
 
     def _leases(self) -> Counter[tuple[str, str]]:
         """Also of flavors that nobody has, and of those that are not offered any more."""

@@ -41,7 +41,7 @@ class MoneyOf:
 
 
 class Readings:
-    """Every session that is not over, oldest first."""
+    """What is known of a session right now."""
 
     def __init__(
         self,
@@ -58,17 +58,23 @@ class Readings:
         self._inventory = inventory
         self._simulated = simulated
         self._money = money
+        self._models_of: NodeInventory | None = None
+        self._known_models: dict[str, str] = {}
 
-    def __call__(self, latest: Round, now: datetime) -> list[LeaseReading]:
+    def leases(self) -> list[Lease]:
+        """Every session that is not over, oldest first."""
+        return sorted(self._book.all(), key=lambda lease: lease.seq)
+
+    def whole(self, lease: Lease, latest: Round, now: datetime) -> LeaseReading:
+        return self.without_budget(lease, latest, now).model_copy(
+            update={"budget": self._money.budget(lease, now)}
+        )
+
+    def without_budget(self, lease: Lease, latest: Round, now: datetime) -> LeaseReading:
+        """For who needs none of it: to find the tightest takes as long as all the rest."""
+        models = self._models()
         inventory = self._inventory()
-        models = {} if inventory is None else {gpu.uuid: gpu.model for gpu in inventory.gpus}
         simulated = self._simulated if inventory is None else inventory.simulated
-        leases = sorted(self._book.all(), key=lambda lease: lease.seq)
-        return [self._one(lease, latest, now, models, simulated) for lease in leases]
-
-    def _one(
-        self, lease: Lease, latest: Round, now: datetime, models: Mapping[str, str], simulated: bool
-    ) -> LeaseReading:
         flavor = self._catalog.flavors.get(lease.flavor)
         wants = lease.wants or {}
         return LeaseReading(
@@ -85,7 +91,7 @@ class Readings:
             currency=self._money.currency(lease),
             cost=self._money.cost(lease, now),
             charged_to=wants.get("charged_to"),
-            budget=self._money.budget(lease, now),
+            budget=None,
             ends_at=self._money.ends_at(lease),
             devices=tuple(
                 _device(device, latest, models.get(device.gpu_uuid))
@@ -94,6 +100,14 @@ class Readings:
             ),
             workload=_workload(latest.workloads.get(lease.id)),
         )
+
+    def _models(self) -> Mapping[str, str]:
+        """GPU UUID -> model, of the inventory as it is."""
+        inventory = self._inventory()
+        if inventory is not self._models_of:
+            self._models_of = inventory
+            self._known_models = {} if inventory is None else {gpu.uuid: gpu.model for gpu in inventory.gpus}
+        return self._known_models
 
 
 def since_of(lease: Lease) -> datetime:
