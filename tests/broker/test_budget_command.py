@@ -99,11 +99,16 @@ async def test_a_budget_from_its_making_to_its_end(allot: Allot) -> None:
     assert "A guest." in table
     assert "85.00" in table
     assert (await allot("olga", "close", "group:physics", "--because", "Over.")).exit_code == 0
+    await _closed(allot, made["id"])
+
+
+async def _closed(allot: Allot, budget: str) -> None:
+    """It is seen as it was, and a new one may be made."""
     assert await allot.listed("olga") == []
-    closed = json.loads((await allot("olga", "show", made["id"], "--json")).stdout)
+    closed = json.loads((await allot("olga", "show", budget, "--json")).stdout)
     assert closed["closed_at"] is not None
     assert (closed["left"], closed["history"][0]["reason"]) == ("85.0", "Over.")
-    again = await allot("olga", "close", made["id"], "--because", "Over.")
+    again = await allot("olga", "close", budget, "--because", "Over.")
     assert again.exit_code == 0, "idempotent"
     assert (await allot("olga", "set", "group:physics", "1")).exit_code == 0, "a new one may be made"
 

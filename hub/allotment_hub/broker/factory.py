@@ -139,6 +139,12 @@ def build_broker(
         room=room,
         sampler=sampler,
     )
+    _listen(parts)
+    return _broker(parts, settle_s)
+
+
+def _listen(parts: Parts) -> None:
+    """What lives in memory hears of each commit: money first, as the others ask for it."""
     parts.store.listen_entries(parts.money.ledger.listen)
     parts.store.listen_entries(parts.money.budgets.use.posted)
     parts.store.listen(parts.money.ledger.listen_leases)
@@ -146,7 +152,6 @@ def build_broker(
     parts.store.listen(parts.data.listen)
     parts.store.listen(parts.room_parts.listen)
     parts.store.listen(parts.monitoring_parts.tally.committed)
-    return _broker(parts, settle_s)
 
 
 def _broker(parts: Parts, settle_s: float) -> Broker:
