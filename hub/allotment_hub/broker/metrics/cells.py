@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -107,3 +108,18 @@ def from_columns(layout: Sequence[Field], codes: Sequence[int | None]) -> list[C
         else:
             row.append(Cell(known / _TENTHS, field.value(mean), field.value(mean + above)))
     return row
+
+
+def to_text(row: Sequence[Cell | None]) -> str:
+    """For a row that is added to again and again: coded each time, a long mean would never move."""
+    numbers = [cell and [round(cell.known_s, 1), float(f"{cell.mean:.12g}"), cell.top] for cell in row]
+    return json.dumps(numbers, separators=(",", ":"))
+
+
+def from_text(layout: Sequence[Field], text: str) -> list[Cell | None] | None:
+    """The inverse of `to_text`; None when this is no such text."""
+    try:
+        row = [cell and Cell(*map(float, cell)) for cell in json.loads(text)]
+    except (TypeError, ValueError):
+        return None
+    return row if len(row) == len(layout) else None

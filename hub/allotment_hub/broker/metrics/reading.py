@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from allotment_hub.broker.metrics.cells import Cell, from_columns, together
+from allotment_hub.broker.metrics.cells import Cell, from_columns, from_text, together
 from allotment_hub.broker.metrics.fields import LAYOUTS, Field, Kind
 from allotment_hub.broker.metrics.layout import HOURS, MINUTES, RAW_BLOCK_S, Level, Shelf, key_of
 from allotment_hub.broker.metrics.packing import Row
@@ -62,12 +62,12 @@ class Reader:
     def total(self, kind: Kind, name: str) -> Total | None:
         """Up to the last minute that is over."""
         found = self._connection.execute(
-            "SELECT from_s, to_s, packed FROM totals JOIN subjects ON id = subject"
+            "SELECT from_s, to_s, cells FROM totals JOIN subjects ON id = subject"
             " WHERE kind = ? AND name = ?",
             (kind, name),
         ).fetchone()
-        rows = [] if found is None else readable(found[2])
-        return Total(found[0], found[1], from_columns(LAYOUTS[kind], rows[0])) if rows else None
+        cells = None if found is None else from_text(LAYOUTS[kind], found[2])
+        return None if cells is None else Total(found[0], found[1], cells)
 
     def samples(self, kind: Kind, name: str, from_s: float, to_s: float) -> list[Sample]:
         """Each sample of this time, oldest first."""
@@ -80,10 +80,12 @@ class Reader:
                 at_s = _MINUTE_S * minute + (offset or 0) / _TENTHS
                 found.append(Sample(at_s, (each or 0) / _TENTHS, codes))
         found += self._not_rolled_up(subject, from_s, to_s)
-        return sorted((one for one in found if from_s <= one.at_s < to_s), key=lambda one: one.at_s)
+        low_s = from_s - 0.5 / _TENTHS  # times are kept in tenths of a second
+        inside = (one for one in found if low_s <= one.at_s < to_s)
+        return sorted(inside, key=lambda one: one.at_s)
 
     def _not_rolled_up(self, subject: int, from_s: float, to_s: float) -> Iterator[Sample]:
-        tenths = (int(from_s * _TENTHS), int(to_s * _TENTHS) + 1)
+        tenths = (int(from_s * _TENTHS) - 1, int(to_s * _TENTHS) + 1)
         rounds = self._connection.execute(
             "SELECT at, each, rows FROM rounds WHERE at BETWEEN ? AND ?", tenths
         )

@@ -39,6 +39,7 @@ _STEPS: Final = (60, 300, 900, 3600, 14400, 86400)
 _FEW: Final = 500
 """Windows that are answered when no resolution is asked for."""
 _MANY: Final = 5000
+_ROUNDED_S: Final = 0.1
 Level = Literal["raw", "minute", "hour"]
 
 
@@ -76,11 +77,14 @@ class Series:
         now = self._clock()
         ended = lease.stopped_at or lease.ended_at or now
         began = lease.active_at or ended
-        low, high = (since or began).timestamp(), (until or ended).timestamp()
+        # of one that runs, the sample just taken is kept with a time that was rounded up
+        life = (began.timestamp(), ended.timestamp() + (0.0 if lease.stopped_at else _ROUNDED_S))
+        low = life[0] if since is None else since.timestamp()
+        high = life[1] if until is None else until.timestamp()
         if high < low:
             raise BadOptions("The end of that time lies before its beginning.", "Exchange from and to.")
         level, step_s = self._resolution(low, high, step_s, now.timestamp())
-        return _Ask(lease, low, high, step_s, level, (began.timestamp(), ended.timestamp()))
+        return _Ask(lease, low, high, step_s, level, life)
 
     def _resolution(self, from_s: float, to_s: float, step_s: int | None, now_s: float) -> tuple[Level, int]:
         """What is asked for, or the finest that is still kept and answers few windows."""

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from allotment_hub.broker.metrics.cells import Cell, from_columns, of_samples, to_columns, together
+from allotment_hub.broker.metrics.cells import (
+    Cell,
+    from_columns,
+    from_text,
+    of_samples,
+    to_columns,
+    to_text,
+    together,
+)
 from allotment_hub.broker.metrics.fields import LAYOUTS, Field, Kind
 from allotment_hub.broker.metrics.layout import MINUTES, Level, Shelf, key_of, number_of, subject_of
 from allotment_hub.broker.metrics.packing import Row, Unreadable, pack, unpack
@@ -113,17 +121,17 @@ class Writer:
         self, subject: int, layout: Sequence[Field], minute: int, cells: list[Cell | None]
     ) -> None:
         found = self._connection.execute(
-            "SELECT from_s, to_s, packed FROM totals WHERE subject = ?", (subject,)
+            "SELECT from_s, to_s, cells FROM totals WHERE subject = ?", (subject,)
         ).fetchone()
         from_s, to_s = 60 * minute, 60 * minute + 60
         if found is not None:
             from_s, to_s = min(from_s, found[0]), max(to_s, found[1])
-            earlier = readable(found[2])
-            if earlier:
-                cells = together(layout, [from_columns(layout, earlier[0]), cells])
+            earlier = from_text(layout, found[2])
+            if earlier is not None:
+                cells = together(layout, [earlier, cells])
         self._connection.execute(
             "INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?)",
-            (subject, from_s, to_s, pack([to_columns(layout, cells)])),
+            (subject, from_s, to_s, to_text(cells)),
         )
 
     def roll_block(self, level: Level, now_s: float) -> bool:
