@@ -159,6 +159,28 @@ async def test_a_worker_that_dies_while_it_samples_is_replaced(tmp_path: Path) -
         await eventually(lambda: _all_told(agent))
 
 
+async def test_slices_come_and_go_while_everything_is_sampled(tmp_path: Path) -> None:
+    async with AgentProcess(tmp_path, spec="sim:2xH100:mig") as agent:
+        gpus = [g.uuid for g in (await agent.client.inventory()).gpus]
+        cutting = asyncio.create_task(_cut_and_remove(agent, gpus))
+        rounds: list[NodeSamples] = []
+        while not cutting.done():
+            rounds.append(await agent.client.samples())
+        await cutting
+        assert len(rounds) > 3
+        assert [r.unread for r in rounds] == [{}] * len(rounds)
+        assert all({s.gpu_uuid for s in r.devices} == set(gpus) for r in rounds)
+        assert any(len(r.devices) > 2 for r in rounds)
+        assert (await agent.client.health()).unhealthy == ()
+
+
+async def _cut_and_remove(agent: AgentProcess, gpus: list[str]) -> None:
+    for turn in range(16):
+        await agent.client.ensure_slice(gpus[turn % 2], "1g.10gb", turn % 7)
+        if turn % 3:
+            await agent.client.destroy_slice(gpus[turn % 2], "1g.10gb", turn % 7)
+
+
 async def _all_told(agent: AgentProcess) -> bool:
     samples = await agent.client.samples()
     return len(samples.devices) == 4 and not samples.unread
