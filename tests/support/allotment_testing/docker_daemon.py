@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -88,12 +89,13 @@ class DockerDaemon:
         environment = dict(os.environ)
         if self._nvidia:
             environment["PATH"] = f"{_HOOK_DIR}:{environment.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-        self._start_containerd()
-        self._process = self._run(self._argv(), environment)
         try:
+            self._start_containerd()
+            self._process = self._run(self._argv(), environment)
             wait_until(self._answers, limit_s=60, what="dockerd answers")
         except AssertionError as error:
             self.kill()
+            self._end_containerd()
             tail = (self.folder / "dockerd.log").read_text(errors="replace")[-3000:]
             raise RuntimeError(f"dockerd did not start:\n{tail}") from error
 
@@ -111,6 +113,9 @@ class DockerDaemon:
                 self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._end_containerd()
+
+    def _end_containerd(self) -> None:
         if self._containerd is not None:
             self._containerd.terminate()
             self._containerd.wait(30)
@@ -127,12 +132,20 @@ class DockerDaemon:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start_containerd(self) -> None:
-        """Beside dockerd, as a system's service manager does it: it outlives a kill of dockerd."""
+        """Beside dockerd, as a system's service manager does it: it outlives a kill of dockerd.
+
+        Returns once it listens: dockerd gives up after ten seconds, which a busy machine may take.
+        """
         if self._containerd is not None and self._containerd.poll() is None:
             return
         config = self.folder / "containerd.toml"
         config.write_text(_CONTAINERD.format(folder=self.folder))
         self._containerd = self._run(["containerd", "--config", str(config)], dict(os.environ))
+        wait_until(self._containerd_listens, limit_s=60, what="containerd listens")
+
+    def _containerd_listens(self) -> bool:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knock:
+            return knock.connect_ex(str(self.folder / "containerd.sock")) == 0
 
     def _run(self, argv: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / "dockerd.log").open("ab") as log:
