@@ -19,6 +19,7 @@ SLOW_MS = 90_000
 STATUS = ".allot-status"
 TOAST = ".Toastify__toast"
 THEME = ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+_SAID = r"Allotment: 10 GB GPU.*in minimal.*0\.40 credits per hour\. So far 0\.\d+ credits\."
 UNSAVED = ".lm-DockPanel-tabBar .jp-mod-dirty"
 
 
@@ -98,7 +99,7 @@ def on_disk(installation: Installation) -> str:
 def test_the_status_bar_says_size_time_and_where_to_go(page: Page) -> None:
     item = page.locator(STATUS)
     expect(item).to_have_text(re.compile(r"^10 GB GPU · \d+ min"))
-    expect(item).to_have_attribute("aria-label", re.compile("Allotment: 10 GB GPU.*in minimal.*0.40 credits"))
+    expect(item).to_have_attribute("aria-label", re.compile(_SAID))
     expect(item).to_have_attribute("href", "/services/allotment/")
     shoot(page, "lab-status-light")
     with page.context.expect_page() as opened:
@@ -205,8 +206,14 @@ def test_an_announced_stop_saves_at_once_and_can_be_called_off(
     expect(page.locator(STATUS)).to_contain_text("stops in 14 min")
     assert "by the announcement" in on_disk(installation)
     shoot(page, "lab-stop-announced")
+    assert page.locator(STATUS).get_attribute("data-ends") is not None
     operate(installation, "DELETE", f"leases/{lease}/stop")
     expect(toasts.filter(has_text="called off")).to_have_count(1)
+    expect(page.locator(STATUS)).not_to_contain_text("stops in")
+    operate(installation, "POST", f"leases/{lease}/stop", {"after_s": 8 * 3600})
+    expect(page.locator(STATUS)).to_contain_text("stops in 7 h 59 min")
+    assert page.locator(STATUS).get_attribute("data-ends") is None, "no alarm for hours"
+    operate(installation, "DELETE", f"leases/{lease}/stop")
     expect(page.locator(STATUS)).not_to_contain_text("stops in")
 
 

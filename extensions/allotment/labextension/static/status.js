@@ -1,6 +1,7 @@
 // One item of the status bar: which size, for how long, and a way to Allotment's page.
 import { clock, exact, money, size, span } from './words.js';
 
+const SOON_MS = 30 * 60000;
 const STYLE = `
 .allot-status { display: flex; align-items: center; height: 100%; padding: 0 6px; gap: 4px;
   color: var(--jp-ui-font-color1); font-size: var(--jp-ui-font-size1); text-decoration: none;
@@ -51,7 +52,8 @@ export class StatusItem {
     this._link.textContent = [flavor, running, spent, left, full, ends].filter(Boolean).join(' · ');
     this._link.title = this._more();
     this._link.setAttribute('aria-label', `Allotment: ${this._more()} Opens Allotment's page.`);
-    this._link.toggleAttribute('data-ends', Boolean(ends));
+    // a session that may run for hours knows its end from the beginning: no alarm yet
+    this._link.toggleAttribute('data-ends', Boolean(ends) && this._ends - now < SOON_MS);
     this._link.toggleAttribute('data-low', low(this._session.budget));
   }
 
