@@ -85,8 +85,8 @@ class BudgetParts:
     def money_part(self) -> MoneyPart:
         return MoneyPart(
             catalog=self.catalog,
-            book=self.book,
             budgets=self.budget_book,
+            burning=self.burning,
             tariffs=self.tariffs,
             payments=self.payments,
         )
@@ -99,7 +99,6 @@ class BudgetParts:
     def quotes(self) -> Quotes:
         return Quotes(
             catalog=self.catalog,
-            book=self.book,
             budgets=self.budget_book,
             tariffs=self.tariffs,
             payments=self.payments,

@@ -10,6 +10,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Protocol
 
+from allotment_spawner.core.lease import LIVE
+
 from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.store.budgets import Scope, Used, last_entry, used_since
 from allotment_hub.broker.store.ledger import Entry
@@ -125,6 +127,11 @@ class BudgetUse:
     @property
     def book_version(self) -> int:
         return self._book.version
+
+    def live(self, many: Iterable[Whose]) -> list[Lease]:
+        """Those that wait or run and count for one of these, each once."""
+        found = {lease.id: lease for whose in many for lease in self.leases_of(whose)}
+        return [lease for lease in found.values() if lease.state in LIVE]
 
     def leases_of(self, whose: Whose) -> list[Lease]:
         """Those not ended that count for it."""

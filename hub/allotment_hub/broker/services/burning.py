@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from allotment_spawner.core.lease import LeaseState
 
 from allotment_hub.accounting.budgeting import Pieces, Unit, burn, together
-from allotment_hub.accounting.tariff import Tariff
+from allotment_hub.accounting.tariff import PLACES, Tariff
 from allotment_hub.broker.services.budget_book import BudgetBook
 from allotment_hub.broker.services.budget_use import Whose
+from allotment_hub.broker.store.records import Lease
 
 __all__ = ["Burning"]
 
 _FRESH: Final = timedelta(seconds=1)
+_KEPT: Final = 10_000
 _RUNNING: Final = (LeaseState.GRANTED, LeaseState.ACTIVE)
 
 
@@ -29,6 +32,7 @@ class Burning:
         self._made_at: datetime | None = None
         self._version = -1
         self._alone: dict[tuple[Tariff, Unit], Pieces] = {}
+        self._read: dict[str, tuple[object, Tariff | None]] = {}
         self._together: dict[tuple[Whose, Unit], Pieces] = {}
 
     def of(self, whose: Whose, unit: Unit) -> Pieces:
@@ -37,7 +41,7 @@ class Burning:
         if (whose, unit) not in self._together:
             tariffs: Counter[Tariff] = Counter()
             for lease in self._budgets.use.leases_of(whose):
-                tariff = self._budgets.tariff(lease) if lease.state in _RUNNING else None
+                tariff = self._tariff(lease) if lease.state in _RUNNING else None
                 tariffs.update(() if tariff is None else (tariff,))
             self._together[whose, unit] = together(
                 tuple((length, rate * count) for length, rate in self.alone(tariff, unit))
@@ -45,12 +49,26 @@ class Burning:
             )
         return self._together[whose, unit]
 
+    def rate(self, whose: Whose, unit: Unit) -> Decimal:
+        """Per hour, at this moment."""
+        return Decimal(self.of(whose, unit)[0][1]).scaleb(-PLACES)
+
     def alone(self, tariff: Tariff, unit: Unit) -> Pieces:
         self._renew()
         if (tariff, unit) not in self._alone:
             assert self._made_at is not None
             self._alone[tariff, unit] = burn(tariff, unit, self._made_at)
         return self._alone[tariff, unit]
+
+    def _tariff(self, lease: Lease) -> Tariff | None:
+        """A lease keeps its rates, so they are read once."""
+        known = self._read.get(lease.id)
+        if known is None or known[0] != lease.rates:
+            if len(self._read) >= _KEPT:
+                self._read.clear()
+            known = (lease.rates, self._budgets.tariff(lease))
+            self._read[lease.id] = known
+        return known[1]
 
     def _renew(self) -> None:
         now = self._clock()

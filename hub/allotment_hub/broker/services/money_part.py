@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from allotment_spawner.core.errors import ChargeNotAllowed, Refusal
-from allotment_spawner.core.lease import LIVE, LeaseState
 from allotment_spawner.wire import Launch
 
 from allotment_hub.accounting.budgeting import choose
-from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.budget_book import BudgetBook
 from allotment_hub.broker.services.budget_use import Whose, counts_for
+from allotment_hub.broker.services.burning import Burning
 from allotment_hub.broker.services.extras import Ask
 from allotment_hub.broker.services.payable import Payments, Start
 from allotment_hub.broker.services.tariffs import Tariffs
@@ -22,17 +21,21 @@ from allotment_hub.catalog import Catalog
 
 __all__ = ["MoneyPart"]
 
-_RUNNING = (LeaseState.GRANTED, LeaseState.ACTIVE)
-
 
 class MoneyPart:
     """An `Extra`. It decides the members `charged_to` and `factor` of the lease's `wants`, if any."""
 
     def __init__(
-        self, *, catalog: Catalog, book: Book, budgets: BudgetBook, tariffs: Tariffs, payments: Payments
+        self,
+        *,
+        catalog: Catalog,
+        budgets: BudgetBook,
+        burning: Burning,
+        tariffs: Tariffs,
+        payments: Payments,
     ) -> None:
         self._catalog = catalog
-        self._book = book
+        self._burning = burning
         self._budgets = budgets
         self._tariffs = tariffs
         self._payments = payments
@@ -48,16 +51,18 @@ class MoneyPart:
         if ask.body.charge_to is not None and ask.body.charge_to not in may:
             raise _not_chargeable(ask.body.charge_to, may)
         own: Whose = ("user", user)
-        await self._budgets.read([own, *(("group", name) for name in may)])
+        whose: list[Whose] = [own, *(("group", name) for name in may)]
+        await self._budgets.read(whose)
         factor = self._tariffs.factor_of(ask.groups)
         wants = {} if factor is None or factor == 1 else {"factor": format(factor, "f")}
         # what it replaces is as good as over
-        others = [
-            lease
-            for lease in self._book.in_state(*LIVE)
-            if (lease.user, lease.server) != (user, ask.body.server)
-        ]
-        running = self._budgets.rates(others)
+        running = self._budgets.rates(
+            [
+                lease
+                for lease in self._budgets.use.live(whose)
+                if (lease.user, lease.server) != (user, ask.body.server)
+            ]
+        )
         start = self.start(ask.body.flavor, user, wants)
         group = ask.body.charge_to or choose(
             {name: self._payments.share_lacking(start, name, running) for name in may}
@@ -74,7 +79,8 @@ class MoneyPart:
         return Start(title, self._tariffs.quoted(flavor_id, wants), user, wants.get("charged_to"))
 
     def ready(self, lease: Lease) -> bool:
-        return True
+        """A device that is free meanwhile is for somebody who can pay it."""
+        return self.problem(lease) is None
 
     def problem(self, lease: Lease) -> Refusal | None:
         """What was left when it was asked for may be gone when its turn comes."""
@@ -83,8 +89,7 @@ class MoneyPart:
             return None
         group = (lease.wants or {}).get("charged_to")
         start = Start(self._catalog.flavors[lease.flavor].title, tariff, lease.user, group)
-        running = [other for other in self._book.in_state(*_RUNNING) if other.id != lease.id]
-        return self._payments.problem(start, self._budgets.rates(running))
+        return self._payments.problem(start, self._burning.rate)
 
     def complete(self, lease: Lease, launch: Launch) -> Launch:
         return launch

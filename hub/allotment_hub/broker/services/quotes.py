@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from allotment_spawner.core.lease import LIVE
 from allotment_spawner.money_wire import PriceChange, QuoteBudget, QuoteView
 
 from allotment_hub.accounting.budgeting import choose, lasts, together
 from allotment_hub.accounting.tariff import Tariff
-from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.budget_book import BudgetBook, Held, Rates
 from allotment_hub.broker.services.budget_use import Whose, counts_for
 from allotment_hub.broker.services.burning import Burning
@@ -51,7 +49,6 @@ class Quotes:
         self,
         *,
         catalog: Catalog,
-        book: Book,
         budgets: BudgetBook,
         tariffs: Tariffs,
         payments: Payments,
@@ -60,7 +57,6 @@ class Quotes:
         clock: Callable[[], datetime],
     ) -> None:
         self._catalog = catalog
-        self._book = book
         self._budgets = budgets
         self._tariffs = tariffs
         self._payments = payments
@@ -78,8 +74,7 @@ class Quotes:
         await self._budgets.read(whose)
         held = {one: tuple(self._budgets.held([one])) for one in whose}
         factor = self._tariffs.factor_of(groups)
-        live = self._book.in_state(*LIVE)
-        beside = tuple(lease for lease in live if set(whose) & set(counts_for(lease)))
+        beside = self._budgets.use.live(whose)
         return Person(
             user=user,
             groups=groups,
@@ -87,7 +82,7 @@ class Quotes:
             may_charge=may,
             own=held[own],
             of_groups={name: held["group", name] for name in may},
-            live=tuple(lease for lease in live if lease.user == user),
+            live=tuple(lease for lease in beside if lease.user == user),
             running=self._budgets.rates(beside),
         )
 
