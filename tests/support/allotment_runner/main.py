@@ -13,7 +13,7 @@ from allotment_runner.system import driver_answers, ensure_packages
 
 __all__ = ["main", "total"]
 
-FULL = {"ALLOTMENT_CRASH_RUNS": "2000", "ALLOTMENT_KILL_MATRIX": "full"}
+FULL = {"ALLOTMENT_CRASH_RUNS": "2000", "ALLOTMENT_KILL_MATRIX": "full", "ALLOTMENT_MONEY_LIVES": "2000"}
 
 
 def main(arguments: list[str], *, usage: str) -> int:
