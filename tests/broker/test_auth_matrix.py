@@ -42,6 +42,10 @@ MATRIX: dict[str, dict[str, int]] = {
     "PUT registry/datasets/NAME": row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "PUT registry/datasets/NAME/pinned": row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "DELETE registry/datasets/NAME": row("401 401 401 403 403 403 403 403 204 204 403 403"),
+    "GET leases/LEASE/metrics": row("401 401 401 403 404 200 200 404 200 200 200 200"),
+    "GET metrics":             row("401 401 401 403 403 403 403 403 200 200 403 403"),
+    "GET metrics/stream":      row("401 401 401 403 403 200 200 200 200 200 403 403"),
+    "GET metrics/stream?all=true": row("401 401 401 403 403 403 403 403 200 200 403 403"),
     "GET starts":              row("401 401 401 403 200 200 200 200 200 200 200 200"),
     "GET leases":              row("401 401 401 403 403 200 200 200 200 200 200 200"),
     "GET leases?user=ann":     row("401 401 401 403 403 200 200 403 200 200 200 200"),
@@ -175,7 +179,11 @@ def address(world: World, route: str) -> tuple[str, str]:
     method, path = route.split(" ")
     path = path.replace("LEASE", world.lease).replace("PERSON", "ann").replace("NAME", "mine")
     path = path.replace("IMAGE", "0" * 12).replace("BUDGET", "0" * 16)
-    base = world.url if path == "health" else world.url.removesuffix("/services/allotment/") + API + "/"
+    base = (
+        world.url
+        if path in ("health", "metrics")
+        else world.url.removesuffix("/services/allotment/") + API + "/"
+    )
     return method, base + path
 
 

@@ -26,6 +26,7 @@ STREAMS = {
     "/services/allotment/api/v1/events",
     "/services/allotment/api/v1/leases/{lease_id}/events",
     "/services/allotment/api/v1/leases/{lease_id}/notices/events",
+    "/services/allotment/api/v1/metrics/stream",
 }
 EXAMPLES = 30
 POLICIES = Policies(sessions_per_person=50, grant_deadline_s=3600)

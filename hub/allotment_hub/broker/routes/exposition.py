@@ -5,16 +5,18 @@ from __future__ import annotations
 from allotment_spawner.core.errors import BrokerUnavailable
 from fastapi import APIRouter, Request, Response
 
-from allotment_hub.broker.routes.context import Ctx
+from allotment_hub.broker.routes.context import PROBLEMS, Ctx
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["metrics"])
+router = APIRouter(tags=["metrics"], responses=PROBLEMS)
 
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {_KIND: {}}}})
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {_KIND: {"schema": {"type": "string"}}}}}
+)
 async def metrics(context: Ctx, request: Request) -> Response:
     """For operators, and for tokens with the hub's scope `read:metrics`. Always in the text format 0.0.4,
     which every Prometheus reads."""
