@@ -97,6 +97,17 @@ def test_the_brokers_page_knows_who_it_is(demo: BrowserContext, installation: In
     page.close()
 
 
+def test_the_page_of_spending_is_a_click_away(demo: BrowserContext, installation: Installation) -> None:
+    page = demo.new_page()
+    page.goto(installation.connection.broker_url)
+    page.click("nav >> text=Spending")
+    expect(page.locator("h1")).to_have_text("Spending")
+    expect(page.locator(".total")).to_contain_text("running now and not in it yet")
+    page.click("text=Last month")
+    expect(page.locator("main")).to_contain_text("Nothing was charged in these days.")
+    page.close()
+
+
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 def test_the_form_fits(demo: BrowserContext, installation: Installation, look: str) -> None:
     page = demo.new_page()

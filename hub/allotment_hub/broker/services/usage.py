@@ -66,7 +66,7 @@ class _Sum:
     gpu_seconds: Decimal = Decimal(0)
     entries: int = 0
 
-    def add(self, entry: EntryView) -> None:
+    def add(self, entry: Entry) -> None:
         self.amount = _EXACT.add(self.amount, entry.amount)
         self.seconds = _EXACT.add(self.seconds, entry.seconds)
         self.gpu_seconds = _EXACT.add(self.gpu_seconds, entry.gpu_seconds)
@@ -79,10 +79,11 @@ class _Tally:
 
     group_by: tuple[GroupBy, ...]
     zone: ZoneInfo
+    reader: str | None
     total: _Sum = field(default_factory=_Sum)
     sums: dict[tuple[str, ...], _Sum] = field(default_factory=dict)
 
-    def add(self, entry: EntryView) -> None:
+    def add(self, entry: Entry) -> None:
         self.total.add(entry)
         key = tuple(self._word(entry, name) for name in self.group_by)
         self.sums.setdefault(key, _Sum()).add(entry)
@@ -99,12 +100,12 @@ class _Tally:
             for key, one in sorted(self.sums.items())
         )
 
-    def _word(self, entry: EntryView, name: GroupBy) -> str:
+    def _word(self, entry: Entry, name: GroupBy) -> str:
         """ "" where an entry has none: storage belongs to no flavor."""
         if name == "day":
-            return entry.from_.astimezone(self.zone).date().isoformat()
+            return entry.from_at.astimezone(self.zone).date().isoformat()
         words = {
-            "user": entry.owner,
+            "user": ANOTHER if _hidden(entry, self.reader) else entry.owner,
             "group": entry.charged_to,
             "flavor": entry.flavor,
             "environment": entry.environment,
@@ -148,7 +149,7 @@ class Usage:
     async def latest(self, ask: Ask, count: int) -> list[EntryView]:
         """The entries that were written last, the newest first."""
         seqs = (await self._seqs(ask, None))[-count:]
-        return [entry async for chunk in self._chunks(ask, seqs) for _, entry in chunk][::-1]
+        return [_view(entry, ask.reader) async for chunk in self._chunks(seqs) for entry in chunk][::-1]
 
     async def report(self, ask: Ask, *, cursor: Cursor | None = None, limit: int = CHUNK) -> UsageView:
         """Rows and total are of all entries, `entries` those of one page of at most `limit`."""
@@ -156,15 +157,15 @@ class Usage:
         newest, after = _newest(seqs, cursor), cursor.after if cursor else 0
         first = sum(seq <= after for seq in seqs)
         page = set(seqs[first : first + limit])
-        tally, shown, others = _Tally(ask.group_by, ZoneInfo(self.zone)), [], set()
-        async for chunk in self._chunks(ask, seqs):
-            for seq, entry in chunk:
+        tally, shown, others = _Tally(ask.group_by, ZoneInfo(self.zone), ask.reader), [], set()
+        async for chunk in self._chunks(seqs):
+            for entry in chunk:
                 if entry.currency != self._currency:
                     others.add(entry.currency)
                     continue
                 tally.add(entry)
-                if seq in page:
-                    shown.append(entry)
+                if entry.seq in page:
+                    shown.append(_view(entry, ask.reader))
         more = first + limit < len(seqs)
         return UsageView(
             total=tally.total.amount,
@@ -181,18 +182,17 @@ class Usage:
 
     async def pages(self, ask: Ask) -> AsyncIterator[list[EntryView]]:
         """Every entry of the report, for a file."""
-        async for chunk in self._chunks(ask, await self._seqs(ask, None)):
-            yield [entry for _, entry in chunk]
+        async for chunk in self._chunks(await self._seqs(ask, None)):
+            yield [_view(entry, ask.reader) for entry in chunk]
 
     async def _seqs(self, ask: Ask, cursor: Cursor | None) -> list[int]:
         found = await self._store.read(lambda tx: wanted_seqs(tx.connection, ask.wanted))
         return found if cursor is None else [seq for seq in found if seq <= cursor.newest]
 
-    async def _chunks(self, ask: Ask, seqs: Sequence[int]) -> AsyncIterator[list[tuple[int, EntryView]]]:
+    async def _chunks(self, seqs: Sequence[int]) -> AsyncIterator[list[Entry]]:
         for start in range(0, len(seqs), CHUNK):
             some = seqs[start : start + CHUNK]
-            read = await self._store.read(lambda tx, some=some: entries_of(tx.connection, some))  # type: ignore[misc]
-            yield [(entry.seq, _view(entry, ask.reader)) for entry in read]
+            yield await self._store.read(lambda tx, some=some: entries_of(tx.connection, some))  # type: ignore[misc]
 
     def _running(self, ask: Ask) -> Decimal:
         """Of sessions that have not ended, in a report that reaches to now."""
@@ -214,9 +214,13 @@ def _newest(seqs: Sequence[int], cursor: Cursor | None) -> int:
     return seqs[-1] if seqs else 0
 
 
+def _hidden(entry: Entry, reader: str | None) -> bool:
+    return reader is not None and entry.owner != reader
+
+
 def _view(entry: Entry, reader: str | None) -> EntryView:
     view = entry_view(entry)
-    if reader is None or entry.owner == reader:
+    if not _hidden(entry, reader):
         return view
     # an operator's words on somebody's session may name them
     return view.model_copy(update={"owner": ANOTHER, "lease": None, "refers_to": None, "reason": ""})
