@@ -175,6 +175,11 @@ def test_a_clock_that_leapt_forward_for_a_moment_keeps_nothing_from_being_stored
         roll(writer, T0 + second)
     roll(writer, T0 + 4000)
     assert windows(path, 0, 120, 60) == {0: (20, 1, 1), 60: (10, 1, 1)}
+    with closing(sqlite3.connect(path)) as connection:
+        shelves = [row[0] for row in connection.execute("SELECT key >> 60 FROM blocks ORDER BY 1")]
+    # those of the leap stand neither in the way nor alone
+    assert shelves.count(Shelf.FRESH_MINUTES) == 0
+    assert shelves.count(Shelf.MINUTES) == 2
 
 
 def settings(**changes: float) -> MetricSettings:

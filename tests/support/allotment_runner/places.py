@@ -26,6 +26,7 @@ BENCHES = {
     "bench-broker": "broker.py",
     "bench-data": "data.py",
     "bench-images": "images.py",
+    "bench-metering": "metering.py",
     "bench-spawn": "spawn.py",
 }
 LIMIT_S = 3600.0

@@ -76,7 +76,7 @@ CREATE TABLE totals (
 def key_of(shelf: Shelf, number: int, subject: int = 0) -> int:
     """The key of block (or fresh row) `number` since 1970 of this subject. On each shelf in the order of
     time: what is old is a range of keys, and no index is needed."""
-    return shelf << _SHELF_AT | number << _SUBJECT_BITS | subject
+    return (shelf << _SHELF_AT) + (number << _SUBJECT_BITS) + subject
 
 
 def number_of(key: int) -> int:
