@@ -117,20 +117,15 @@ class Ledger:
         meter = self._meter(lease)
         return None if meter is None else meter.read(lease.stopped_at or now)[0]
 
-    def unposted(self, lease: Lease, now: datetime, since: datetime | None = None) -> Unposted:
-        """Of its time from `since` on only, if given. Nothing below 0: what was posted too much is made up
-        for by the next entry, or given back."""
+    def unposted(self, lease: Lease, now: datetime) -> Unposted:
+        """Nothing below 0: what was posted too much is made up for by the next entry, or given back."""
         meter = self._meter(lease)
         if meter is None or lease.state is LeaseState.ENDED:
             return Unposted()
-        cost, billable = meter.read(lease.stopped_at or now)
+        amount, seconds = meter.read(lease.stopped_at or now)
         posted = self._posted.get(lease.id, Posted())
-        amount, seconds = cost - posted.amount, billable - posted.seconds
-        if since is not None and since > meter.run.start:
-            before = meter.read(since)
-            amount, seconds = min(amount, cost - before[0]), min(seconds, billable - before[1])
-        seconds = max(seconds, Decimal(0))
-        return Unposted(max(amount, Decimal(0)), seconds, seconds * meter.run.tariff.gpus)
+        left = max(seconds - posted.seconds, Decimal(0))
+        return Unposted(max(amount - posted.amount, Decimal(0)), left, left * meter.run.tariff.gpus)
 
     async def know(self, leases: Iterable[Lease]) -> None:
         """Have what these cost in memory, also where they ended long ago."""

@@ -21,15 +21,12 @@ class Meter:
         self._until = run.start
         self._cost = Fraction(0)
         self._seconds = Decimal(0)
-        self._earlier: dict[datetime, tuple[Decimal, Decimal]] = {}
 
     def read(self, until: datetime) -> tuple[Decimal, Decimal]:
         """Cost, rounded once, and billable seconds from the start to `until`."""
         if until < self._until:
-            # the begin of a period, asked for again and again, or a clock that was set back
-            if until not in self._earlier:
-                self._earlier = {until: (self.run.cost(until), self.run.seconds(until))}
-            return self._earlier[until]
+            # the clock was set back: the sum so far does not hold
+            return self.run.cost(until), self.run.seconds(until)
         zone = self.run.tariff.zone
         today = midnight(day_of(until, zone), zone)
         if today > self._until:
