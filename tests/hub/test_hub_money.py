@@ -126,7 +126,7 @@ def test_what_can_be_paid_starts_and_shows_what_it_costs(
     demo.post("/hub/spawn", data={**CPU, "_xsrf": xsrf_of(form)})
     wait_until(partial(active, installation, "demo"), what="demo works", limit_s=90)
 
-    assert demo.get("/user/demo/tree").status_code == 200, "signed in to it"
+    wait_until(lambda: demo.get("/user/demo/tree").url.path == "/user/demo/tree", what="the hub leads there")
 
     def session() -> dict[str, Any]:
         found: dict[str, Any] = demo.get("/user/demo/allotment/session").json()
