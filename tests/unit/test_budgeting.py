@@ -11,11 +11,14 @@ import pytest
 from allotment_hub.accounting.budgeting import (
     BEGINNING,
     Period,
+    Pieces,
     Standing,
     Terms,
+    Unit,
     burn,
     choose,
     lasts,
+    pattern,
     period_at,
     together,
 )
@@ -27,6 +30,10 @@ BERLIN = "Europe/Berlin"
 ZONES = (BERLIN, "America/New_York", "America/Santiago", "Australia/Lord_Howe", "Asia/Kolkata", "UTC")
 ALWAYS = frozenset(range(7))
 NIGHTS = Tariff("EUR", "UTC", Decimal("0.4"), (Window(ALWAYS, 22 * 60, 6 * 60, Decimal("0.1")),))
+
+
+def used_by(tariff: Tariff, unit: Unit, now: datetime) -> Pieces:
+    return burn(tariff, unit, pattern(tariff.zone, tariff.windows, now))
 
 
 def at(text: str) -> datetime:
@@ -99,7 +106,7 @@ def test_what_is_left_and_what_lacks() -> None:
 
 def test_a_night_makes_it_last_longer() -> None:
     noon = at("2026-07-01 12:00")
-    pieces = burn(NIGHTS, "money", noon)
+    pieces = used_by(NIGHTS, "money", noon)
     assert lasts(Decimal(4), pieces) == timedelta(hours=10)
     assert lasts(Decimal("4.8"), pieces) == timedelta(hours=18)
     assert lasts(Decimal("7.2"), pieces) == timedelta(days=1)
@@ -111,15 +118,15 @@ def test_a_night_makes_it_last_longer() -> None:
 
 def test_what_costs_nothing_has_no_end() -> None:
     free = Tariff("EUR", "UTC", Decimal(0))
-    assert lasts(Decimal(1), burn(free, "money", at("2026-07-01"))) is None
+    assert lasts(Decimal(1), used_by(free, "money", at("2026-07-01"))) is None
     assert lasts(Decimal(1), together([])) is None
-    assert lasts(Decimal("1e12"), burn(Tariff("EUR", "UTC", Decimal("1e-6")), "money", at("2026-07-01")))
+    assert lasts(Decimal("1e12"), used_by(Tariff("EUR", "UTC", Decimal("1e-6")), "money", at("2026-07-01")))
 
 
 def test_gpu_hours_go_at_one_speed_day_and_night() -> None:
     part = Tariff("EUR", "UTC", Decimal("0.4"), NIGHTS.windows, Decimal("0.125"))
-    assert lasts(Decimal(1), burn(part, "gpu_hours", at("2026-07-01"))) == timedelta(hours=8)
-    assert lasts(Decimal(1), burn(NIGHTS, "gpu_hours", at("2026-07-01"))) is None
+    assert lasts(Decimal(1), used_by(part, "gpu_hours", at("2026-07-01"))) == timedelta(hours=8)
+    assert lasts(Decimal(1), used_by(NIGHTS, "gpu_hours", at("2026-07-01"))) is None
 
 
 def tariffs(zone: str) -> st.SearchStrategy[Tariff]:
@@ -151,7 +158,8 @@ def test_the_same_as_minute_by_minute(
     many = data.draw(st.lists(tariffs(zone), min_size=1, max_size=3))
     now = at(day) + timedelta(seconds=second)
     money = Decimal(left).scaleb(-6)
-    found = lasts(money, together(burn(one, "money", now) for one in many))
+    gone = timedelta(seconds=data.draw(st.integers(0, 59)))
+    found = lasts(money, *(burn(one, "money", pattern(zone, one.windows, now - gone), gone) for one in many))
     rest, here = Fraction(money), now
     while here < now + timedelta(days=3):
         after = here.replace(second=0) + timedelta(minutes=1)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
-from allotment_hub.accounting.tariff import PLACES, Tariff, midnight
+from allotment_hub.accounting.tariff import PLACES, Tariff, Window, midnight
 
 __all__ = [
     "BEGINNING",
+    "Pattern",
     "Period",
     "Pieces",
     "Standing",
@@ -21,6 +23,7 @@ __all__ = [
     "burn",
     "choose",
     "lasts",
+    "pattern",
     "period_at",
     "together",
 ]
@@ -31,9 +34,13 @@ Pieces = tuple[tuple[int, int], ...]
 """Microseconds and the rate in millionths per hour, one after the other from now on; the last seven days of
 them repeat."""
 
+Pattern = tuple[tuple[int, int], ...]
+"""Microseconds and the number of the window that holds, -1 for none."""
+
 BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """From when on a budget for good counts."""
 
+_US: Final = timedelta(microseconds=1)
 _DAY_US: Final = 24 * 3600 * 10**6
 _WEEK_US: Final = 7 * _DAY_US
 _AHEAD: Final = timedelta(days=14)
@@ -104,32 +111,44 @@ class Standing:
         return (need - self.left).quantize(_UNIT, rounding="ROUND_CEILING")
 
 
-def burn(tariff: Tariff, unit: Unit, now: datetime) -> Pieces:
-    """What one lease uses up, for the next two weeks."""
+def pattern(zone: str, windows: Sequence[Window], now: datetime) -> Pattern:
+    """When which of these windows holds, for the next two weeks."""
+    numbered = tuple(
+        Window(window.days, window.start, window.end, Decimal(number))
+        for number, window in enumerate(windows)
+    )
+    when = Tariff(currency="", zone=zone, per_hour=Decimal(-1), windows=numbered)
+    return tuple(
+        ((part.end - part.start) // _US, int(part.per_hour)) for part in when.segments(now, now + _AHEAD)
+    )
+
+
+def burn(tariff: Tariff, unit: Unit, when: Pattern, gone: timedelta = timedelta()) -> Pieces:
+    """What one lease uses up. `when` is the pattern of its windows, made `gone` ago."""
     if unit == "gpu_hours":
         return ((_WEEK_US, _millionths(tariff.gpus)),)
-    if not tariff.windows:
-        return ((_WEEK_US, _millionths(tariff.per_hour)),)
-    return tuple(
-        ((part.end - part.start) // timedelta(microseconds=1), _millionths(part.per_hour))
-        for part in tariff.segments(now, now + _AHEAD)
-    )
+    rates = [*(_millionths(window.per_hour) for window in tariff.windows), _millionths(tariff.per_hour)]
+    found: list[tuple[int, int]] = []
+    skip = gone // _US
+    for length, number in when:
+        left, skip = length - skip, max(skip - length, 0)
+        if left > 0:
+            found.append((left, rates[number]))
+    return tuple(found)
 
 
 def together(many: Iterable[Pieces]) -> Pieces:
     """Several at once. All must have been made for the same moment."""
-    total: Pieces = ((_WEEK_US, 0),)
-    for pieces in many:
-        total = _sum(total, pieces)
-    return total
+    return reduce(_sum, many, ((_WEEK_US, 0),))
 
 
-def lasts(left: Decimal, pieces: Pieces) -> timedelta | None:
-    """How long this pays, to the microsecond; None: nothing is used up, so there is no end."""
+def lasts(left: Decimal, *many: Pieces) -> timedelta | None:
+    """How long this pays all of these, to the microsecond; None: nothing is used up, so there is no end."""
     rest = int((max(left, Decimal(0)) * 10**PLACES).to_integral_value(rounding="ROUND_FLOOR")) * _HOUR_US
+    pieces = many[0] if len(many) == 1 else together(many)
     gone = 0
     for length, rate in pieces:
-        if rate and rest < length * rate:
+        if rest < length * rate:
             return timedelta(microseconds=gone + rest // rate)
         rest -= length * rate
         gone += length
@@ -144,7 +163,7 @@ def _in_weeks(rest: int, gone: int, week: Pieces) -> timedelta | None:
     gone += rest // cost * _WEEK_US
     rest %= cost
     for length, rate in week:
-        if rate and rest < length * rate:
+        if rest < length * rate:
             return _bounded(gone + rest // rate)
         rest -= length * rate
         gone += length
@@ -168,50 +187,33 @@ def _last_week(pieces: Pieces) -> Pieces:
 
 
 def _sum(first: Pieces, second: Pieces) -> Pieces:
+    """Piece by piece, for as long as the longer one."""
+    for constant, other in ((first, second), (second, first)):
+        if len(constant) == 1:
+            more = constant[0][1]
+            return tuple((length, rate + more) for length, rate in other)
     length = max(sum(one for one, _ in first), sum(one for one, _ in second))
-    edges = sorted({*_edges(first, length), *_edges(second, length), length})
-    ones, twos = _rates(first, edges), _rates(second, edges)
+    ones, twos = _repeated(first), _repeated(second)
+    one, rate = next(ones)
+    two, more = next(twos)
     found: list[tuple[int, int]] = []
-    begun = 0
-    for edge, one, two in zip(edges, ones, twos, strict=True):
-        if found and found[-1][1] == one + two:
-            found[-1] = (found[-1][0] + edge - begun, one + two)
-        else:
-            found.append((edge - begun, one + two))
-        begun = edge
+    while length > 0:
+        step = min(one, two, length)
+        found.append((step, rate + more))
+        one, two, length = one - step, two - step, length - step
+        if not one:
+            one, rate = next(ones)
+        if not two:
+            two, more = next(twos)
     return tuple(found)
 
 
-def _repeated(pieces: Pieces, length: int) -> list[tuple[int, int]]:
-    """At least this long."""
-    found = list(pieces)
-    have = sum(one for one, _ in pieces)
-    while have < length:
-        found.extend(_last_week(pieces))
-        have += _WEEK_US
-    return found
-
-
-def _edges(pieces: Pieces, length: int) -> list[int]:
-    found, here = [], 0
-    for one, _ in _repeated(pieces, length):
-        here += one
-        if 0 < here < length:
-            found.append(here)
-    return found
-
-
-def _rates(pieces: Pieces, edges: Sequence[int]) -> list[int]:
-    """The rate that holds right before each edge."""
-    found: list[int] = []
-    parts = iter(_repeated(pieces, edges[-1]))
-    end, rate = 0, 0
-    for edge in edges:
-        while end < edge:
-            length, rate = next(parts)
-            end += length
-        found.append(rate)
-    return found
+def _repeated(pieces: Pieces) -> Iterator[tuple[int, int]]:
+    """Without an end."""
+    yield from pieces
+    week = _last_week(pieces)
+    while True:
+        yield from week
 
 
 def _millionths(rate: Decimal) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 from allotment_hub.accounting.budgeting import Standing, Unit, period_at
 from allotment_hub.accounting.tariff import Tariff
-from allotment_hub.broker.services.budget_use import BudgetUse, Whose, counts_for
+from allotment_hub.broker.services.budget_use import Amounts, BudgetUse, Whose, counts_for
 from allotment_hub.broker.services.tariffs import Tariffs
 from allotment_hub.broker.store.budgets import Budget, Change, open_budgets, period_changes
 from allotment_hub.broker.store.records import Lease
@@ -25,6 +25,8 @@ EVERYBODY: Final = "*"
 _HOUR: Final = 3600
 _PLACES: Final = Decimal("0.000001")
 _FRESH: Final = timedelta(seconds=1)
+_STALE: Final = timedelta(seconds=10)
+_KEPT: Final = 10_000
 
 
 Rates = Callable[[Whose, Unit], Decimal]
@@ -91,6 +93,7 @@ class BudgetBook:
         self._by_whose: dict[Whose, list[Budget]] = {}
         self._made_for: tuple[datetime, int, int] | None = None
         self._standings: dict[tuple[str, Whose], Standing] = {}
+        self._used: dict[tuple[Whose, datetime], tuple[datetime, int, Amounts]] = {}
         self._version = 0
         self.unsure = False
         """Whether a write was given up before its answer came: it may have been committed all the same."""
@@ -198,8 +201,21 @@ class BudgetBook:
 
     def _standing(self, budget: Budget, whose: Whose, now: datetime, changes: Iterable[Change]) -> Standing:
         since, until = period_at(budget.terms, now, self._zone)
-        used = self.use.of(whose, since, until, now)
+        used = self._used_of(whose, since, until, now)
         return standing_of(budget, changes, (used.money, used.gpu_seconds), now, self._zone)
+
+    def _used_of(self, whose: Whose, since: datetime, until: datetime | None, now: datetime) -> Amounts:
+        """Kept the longer, the more sessions it must be counted from: ten seconds for a thousand."""
+        known = self._used.get((whose, since))
+        if known is not None and known[1] == self.use.version:
+            fresh = _FRESH * (1 + len(self.use.leases_of(whose)) // 100)
+            if timedelta() <= now - known[0] < min(fresh, _STALE):
+                return known[2]
+        if len(self._used) >= _KEPT:
+            self._used.clear()
+        used = self.use.of(whose, since, until, now)
+        self._used[whose, since] = (now, self.use.version, used)
+        return used
 
     def known(self, whose: Whose) -> bool:
         """Whether what they used is in memory; if not, nothing may be decided by it."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from allotment_spawner.core.lease import LeaseState
 
-from allotment_hub.accounting.budgeting import Pieces, Unit, burn, together
+from allotment_hub.accounting.budgeting import Pattern, Pieces, Unit, burn, pattern, together
 from allotment_hub.accounting.tariff import PLACES, Tariff
 from allotment_hub.broker.services.budget_book import BudgetBook
 from allotment_hub.broker.services.budget_use import Whose
@@ -19,6 +19,8 @@ from allotment_hub.broker.store.records import Lease
 __all__ = ["Burning"]
 
 _FRESH: Final = timedelta(seconds=1)
+_PATTERN_FRESH: Final = timedelta(minutes=1)
+_SHAPES: Final = 1000
 _KEPT: Final = 10_000
 _RUNNING: Final = (LeaseState.GRANTED, LeaseState.ACTIVE)
 
@@ -32,6 +34,7 @@ class Burning:
         self._made_at: datetime | None = None
         self._version = -1
         self._alone: dict[tuple[Tariff, Unit], Pieces] = {}
+        self._patterns: dict[object, tuple[Pattern, datetime]] = {}
         self._read: dict[str, tuple[object, Tariff | None]] = {}
         self._together: dict[tuple[Whose, Unit], Pieces] = {}
 
@@ -49,6 +52,13 @@ class Burning:
             )
         return self._together[whose, unit]
 
+    @property
+    def made_at(self) -> datetime:
+        """From when on all pieces count."""
+        self._renew()
+        assert self._made_at is not None
+        return self._made_at
+
     def rate(self, whose: Whose, unit: Unit) -> Decimal:
         """Per hour, at this moment."""
         return Decimal(self.of(whose, unit)[0][1]).scaleb(-PLACES)
@@ -57,8 +67,20 @@ class Burning:
         self._renew()
         if (tariff, unit) not in self._alone:
             assert self._made_at is not None
-            self._alone[tariff, unit] = burn(tariff, unit, self._made_at)
+            when, since = self._pattern(tariff, self._made_at)
+            self._alone[tariff, unit] = burn(tariff, unit, when, self._made_at - since)
         return self._alone[tariff, unit]
+
+    def _pattern(self, tariff: Tariff, now: datetime) -> tuple[Pattern, datetime]:
+        """The same for all sizes with the same schedules; what of it is over is cut off when it is used."""
+        shape = (tariff.zone, tuple((one.days, one.start, one.end) for one in tariff.windows))
+        known = self._patterns.get(shape)
+        if known is None or not timedelta() <= now - known[1] < _PATTERN_FRESH:
+            if len(self._patterns) >= _SHAPES:
+                self._patterns.clear()
+            known = (pattern(tariff.zone, tariff.windows, now), now)
+            self._patterns[shape] = known
+        return known
 
     def _tariff(self, lease: Lease) -> Tariff | None:
         """A lease keeps its rates, so they are read once."""

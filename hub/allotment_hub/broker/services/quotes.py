@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from allotment_spawner.money_wire import PriceChange, QuoteBudget, QuoteView
 
-from allotment_hub.accounting.budgeting import choose, lasts, together
-from allotment_hub.accounting.tariff import Tariff
+from allotment_hub.accounting.budgeting import choose, lasts
+from allotment_hub.accounting.tariff import PLACES, Tariff
 from allotment_hub.broker.services.budget_book import BudgetBook, Held, Rates
 from allotment_hub.broker.services.budget_use import Whose, counts_for
 from allotment_hub.broker.services.burning import Burning
@@ -24,7 +24,6 @@ from allotment_hub.catalog import Catalog
 __all__ = ["Person", "Quotes"]
 
 _DAY: Final = timedelta(days=1)
-_FRESH: Final = timedelta(seconds=60)
 _PLACES: Final = Decimal("0.000001")
 
 
@@ -63,8 +62,6 @@ class Quotes:
         self._limits = limits
         self._burning = burning
         self._clock = clock
-        self._made_at = clock()
-        self._changes: dict[Tariff, tuple[PriceChange, ...]] = {}
 
     async def person(self, user: str, groups: frozenset[str]) -> Person:
         await self._budgets.settle()
@@ -96,7 +93,11 @@ class Quotes:
         }
         group = choose(share)
         held = (*person.own, *(() if group is None else person.of_groups[group]))
-        budgets = tuple(self._budget(one, tariff) for one in held)
+        of_groups = {
+            name: tuple(self._budget(one, tariff) for one in many) for name, many in person.of_groups.items()
+        }
+        own = tuple(self._budget(one, tariff) for one in person.own)
+        budgets = own if group is None else (*own, *of_groups[group])
         rate = tariff.rate(now)
         return QuoteView(
             price_per_hour=rate,
@@ -104,9 +105,7 @@ class Quotes:
             changes=self._next_changes(tariff, now),
             charge_to=group,
             may_charge=person.may_charge,
-            choices=tuple(
-                self._budget(one, tariff) for name in person.may_charge for one in person.of_groups[name]
-            ),
+            choices=tuple(one for name in person.may_charge for one in of_groups[name]),
             budgets=budgets,
             lasts_s=_first_end(budgets, now),
             longest_s=self._limits.longest_s(flavor_id, person.groups),
@@ -123,8 +122,8 @@ class Quotes:
 
     def _budget(self, held: Held, tariff: Tariff) -> QuoteBudget:
         unit = held.budget.unit
-        pieces = together([self._burning.of(held.whose, unit), self._burning.alone(tariff, unit)])
-        return quote_budget(held, lasts(held.standing.left, pieces))
+        beside, alone = self._burning.of(held.whose, unit), self._burning.alone(tariff, unit)
+        return quote_budget(held, lasts(held.standing.left, beside, alone))
 
     def tightest(self, lease: Lease) -> QuoteBudget | None:
         """Of the budgets that a running lease counts for, the hard one that ends first; else the soft one."""
@@ -137,17 +136,17 @@ class Quotes:
         return min(found, key=_urgency, default=None)
 
     def _next_changes(self, tariff: Tariff, now: datetime) -> tuple[PriceChange, ...]:
-        """In the next 24 hours; kept for a minute, as all people's forms ask for the same."""
-        if not timedelta() <= now - self._made_at < _FRESH:
-            self._made_at = now
-            self._changes.clear()
-        if tariff not in self._changes:
-            self._changes[tariff] = tuple(
-                PriceChange(at=part.start, price_per_hour=part.per_hour)
-                for part in tariff.segments(now, now + _DAY)
-                if part.start > now
-            )
-        return self._changes[tariff]
+        """In the next 24 hours."""
+        pieces = self._burning.alone(tariff, "money")
+        found: list[PriceChange] = []
+        at, before = self._burning.made_at, pieces[0][1]
+        for length, rate in pieces:
+            if rate != before:
+                found.append(PriceChange(at=at, price_per_hour=Decimal(rate).scaleb(-PLACES)))
+            at, before = at + timedelta(microseconds=length), rate
+            if at >= now + _DAY:
+                break
+        return tuple(found)
 
 
 def quote_budget(held: Held, pays_for: timedelta | None) -> QuoteBudget:
