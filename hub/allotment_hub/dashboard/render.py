@@ -51,6 +51,7 @@ class Pages:
         self._environment.filters["utc"] = words.utc
         self._environment.filters["iso"] = _iso
         self._environment.filters["local"] = words.local
+        self._environment.filters["last_day"] = words.last_day
         self._environment.globals["site"] = {
             "title": title,
             "engine": engine,

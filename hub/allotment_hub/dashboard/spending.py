@@ -166,7 +166,7 @@ def _budget(one: BudgetView) -> BudgetBar:
     periods = {"week": "each week", "month": "each month", "term": "this term", "total": "in all"}
     tone = "out" if one.left <= 0 else "low" if share >= Decimal("0.8") else "ok"
     unit = "GPU-hours" if one.unit == "gpu_hours" else ""
-    rule = "nothing starts without it" if one.hard else "it only warns"
+    rule = "when it is used up, nothing more starts" if one.hard else "it only warns"
     return BudgetBar(
         name=names[one.scope],
         left=f"{money(one.left)} {unit}".strip(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -14,6 +14,7 @@ __all__ = [
     "STATE_WORDS",
     "gigabytes",
     "hours",
+    "last_day",
     "local",
     "money",
     "price",
@@ -88,6 +89,11 @@ def utc(moment: datetime | None) -> str | None:
 def local(moment: datetime, zone: str) -> str:
     """By the wall clock of this zone."""
     return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
+
+
+def last_day(until: datetime, zone: str) -> str:
+    """Of a time that ends then, by the wall clock of this zone."""
+    return (until - timedelta(microseconds=1)).astimezone(ZoneInfo(zone)).date().isoformat()
 
 
 def wait(seconds: float | None) -> str | None:
