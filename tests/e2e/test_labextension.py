@@ -20,6 +20,7 @@ STATUS = ".allot-status"
 TOAST = ".Toastify__toast"
 THEME = ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
 _SAID = r"Allotment: 10 GB GPU.*in minimal.*0\.40 credits per hour\. So far 0\.\d+ credits\."
+DOCUMENTS = ".jupyter/lab/user-settings/@jupyterlab/docmanager-extension/plugin.jupyterlab-settings"
 UNSAVED = ".lm-DockPanel-tabBar .jp-mod-dirty"
 
 
@@ -50,7 +51,10 @@ def demo(browser: Browser, installation: Installation, lease: str) -> Iterator[B
 
 @pytest.fixture
 def page(demo: BrowserContext, installation: Installation) -> Iterator[Page]:
-    """JupyterLab with nothing open but its launcher."""
+    """JupyterLab with nothing open but its launcher; it saves nothing by itself."""
+    settings = installation.paths.homes / safe_name("demo") / DOCUMENTS
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('{"autosave": false}')
     page = demo.new_page()
     page.goto(f"{installation.connection.hub_url}/user/demo/lab?reset")
     page.wait_for_selector(STATUS, timeout=SLOW_MS)
@@ -80,7 +84,7 @@ def operate(
 
 
 def write_in_new_notebook(page: Page, text: str) -> None:
-    """Typed and not saved: JupyterLab itself would save it after two minutes."""
+    """Typed and not saved."""
     page.locator(".jp-LauncherCard[data-category=Notebook]").first.click(timeout=SLOW_MS)
     page.wait_for_selector(".jp-Notebook .cm-content", timeout=SLOW_MS)
     expect(page.locator("body")).to_contain_text("Python 3 (ipykernel) | Idle", timeout=SLOW_MS)

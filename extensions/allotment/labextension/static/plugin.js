@@ -1,4 +1,5 @@
 // Allotment's part of JupyterLab and Notebook: wires messages, saving and the status bar together.
+import { Keeper } from './keeping.js';
 import { Messages } from './messages.js';
 import { saveAll } from './saving.js';
 import { StatusItem } from './status.js';
@@ -38,7 +39,8 @@ async function start({ app, documents, bar, apputils, services, widgets }) {
     tidy: (choice) => tidy(services.ServerConnection, settings, choice),
   });
   messages.room(session);
-  follow(settings, (message, answer) => messages.heard(message, answer));
+  const connected = follow(settings, (message, answer) => messages.heard(message, answer));
+  new Keeper({ app, documents, connected }).start();
   setInterval(async () => {
     const fresh = document.hidden ? null : await read(services.ServerConnection, settings);
     if (fresh !== null) {

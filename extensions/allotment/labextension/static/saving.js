@@ -1,5 +1,7 @@
 // Saves every open document that has changes; what cannot be saved in time counts as failed.
 
+const ordered = new WeakSet();
+
 export async function saveAll(app, documents, limitMs) {
   const changed = contexts(app, documents).filter((context) => context.model.dirty);
   const outcomes = await Promise.all(changed.map((context) => saved(context, limitMs)));
@@ -7,7 +9,7 @@ export async function saveAll(app, documents, limitMs) {
   return { saved: good, failed: outcomes.length - good };
 }
 
-function contexts(app, documents) {
+export function contexts(app, documents) {
   const found = new Set();
   for (const area of ['main', 'left', 'right', 'down']) {
     for (const widget of widgets(app, area)) {
@@ -26,6 +28,20 @@ function widgets(app, area) {
     return [...app.shell.widgets(area)];
   } catch (error) {
     return [];
+  }
+}
+
+// JupyterLab does not order the saves of a document: one that begins while another ends takes that one's file
+// for somebody else's and asks whether to overwrite it. Whoever saves, the second waits for the first.
+export function inTurn(context) {
+  if (!ordered.has(context)) {
+    ordered.add(context);
+    const save = context.save.bind(context);
+    let last = Promise.resolve();
+    context.save = () => {
+      last = last.catch(() => undefined).then(save);
+      return last;
+    };
   }
 }
 

@@ -1,18 +1,19 @@
-// The socket to this page's own notebook server, opened again whenever it closes.
+// The socket to this page's own notebook server, opened again whenever it closes. Returns whether it is open.
 const FIRST_MS = 1000;
 const LAST_MS = 30000;
 
 export function follow(settings, heard) {
   let pause = FIRST_MS;
+  let socket = null;
   const connect = () => {
     const token = settings.appendToken && settings.token ? `?token=${encodeURIComponent(settings.token)}` : '';
-    const socket = new settings.WebSocket(`${settings.wsUrl}allotment/notices${token}`);
+    socket = new settings.WebSocket(`${settings.wsUrl}allotment/notices${token}`);
     socket.onopen = () => {
       pause = FIRST_MS;
     };
     socket.onmessage = (event) => {
       const answer = (message) => {
-        if (socket.readyState === 1) {
+        if (isOpen()) {
           socket.send(JSON.stringify(message));
         }
       };
@@ -23,5 +24,7 @@ export function follow(settings, heard) {
       pause = Math.min(2 * pause, LAST_MS);
     };
   };
+  const isOpen = () => socket !== null && socket.readyState === 1;
   connect();
+  return isOpen;
 }
