@@ -103,6 +103,8 @@ def test_gpus_shows_people_what_they_can_have_and_no_names(allot: Allot, url: st
     assert done.exit_code == 0, done.output
     assert "gpu-10gb" in done.output
     assert "This machine has no two whole cards." in done.output
+    [cpu] = [line.split() for line in done.output.splitlines() if line.startswith("cpu")]
+    assert cpu[-4:] == ["0.025", "credits", "0.01", "lacks."], "what it costs this person now, and why not"
     assert "ben" not in done.output
 
 

@@ -148,6 +148,8 @@ def test_an_empty_request_takes_what_can_be_paid() -> None:
         flavor(some_quote("1"), flavor_id="b", gpu=False),
     )
     assert cheapest_without_gpu([cpu, other]) == "b"
+    dear, cut = flavor(flavor_id="dear", gpu=False), flavor(some_quote("0.1"), flavor_id="cut", gpu=False)
+    assert cheapest_without_gpu([dear, cut]) == "cut", "by what it costs this person now"
     assert cheapest_without_gpu([cpu]) == "cpu", "the broker's refusal says what lacks"
 
 

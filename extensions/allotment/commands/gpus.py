@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from rich.console import Console
 from rich.table import Table
 
 from allotment.axis import LEGEND, draw
 from allotment.client import Client
-from allotment.console import AsJson, DataDir, broker, print_json, screen, since
+from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, since
 from allotment.errors import Refused
 from allotment.fleet import Fleet, FleetGpu, FleetSlice, Whole
 from allotment.models import Flavor
@@ -47,8 +49,9 @@ def _print_flavors(console: Console, flavors: list[Flavor]) -> None:
         table.add_column(name)
     for flavor in flavors:
         free, total = ("-" if count is None else str(count) for count in (flavor.free, flavor.total))
-        price = f"{flavor.price_per_hour:f} {flavor.currency}"
-        reason = "" if flavor.available else flavor.reason or "not available"
+        quote = flavor.quote or {}
+        price = f"{exact(Decimal(quote.get('price_per_hour', flavor.price_per_hour)))} {flavor.currency}"
+        reason = quote.get("refusal") or "" if flavor.available else flavor.reason or "not available"
         table.add_row(flavor.id, flavor.title, free, total, price, reason)
     console.print(table)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from allotment_spawner.core.errors import FlavorUnavailable
 from allotment_spawner.spawners.broker_client import BrokerClient
@@ -38,8 +39,13 @@ def cheapest_without_gpu(flavors: Sequence[FlavorView]) -> str | None:
     """The cheapest available flavor without a GPU, else the cheapest at all; what can be paid comes first."""
     offered = [flavor for flavor in flavors if flavor.available]
     payable = [flavor for flavor in offered if flavor.quote is None or flavor.quote.refusal is None]
-    best = min(payable or offered, key=lambda one: (needs_gpu(one), one.price_per_hour), default=None)
+    best = min(payable or offered, key=lambda one: (needs_gpu(one), _price(one)), default=None)
     return None if best is None else best.id
+
+
+def _price(flavor: FlavorView) -> Decimal:
+    """Of an hour now, for this person where that is known."""
+    return flavor.price_per_hour if flavor.quote is None else flavor.quote.price_per_hour
 
 
 def plainest(environments: Sequence[EnvironmentView]) -> str | None:

@@ -35,6 +35,8 @@ from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import DeviceView, EnvironmentView, FlavorView, LeaseReply, LeaseView
 from fastapi import Request
 
+from allotment_testing.fake_things import some_quote
+
 __all__ = ["ANN", "OPERATOR", "PERSON", "canned_context", "serve_canned_broker"]
 
 OPERATOR = "token-of-an-operator"
@@ -106,7 +108,7 @@ class CannedFleet:
             FlavorView.model_validate(shared | fields)
             for fields in (
                 {"id": "cpu", "title": "CPU only", "free": None, "total": None, "price_per_hour": "0.05"}
-                | {"available": True, "reason": None},
+                | {"available": True, "reason": None, "quote": some_quote("0.025", refusal="0.01 lacks.")},
                 {"id": "gpu-10gb", "title": "10 GB GPU", "free": 5, "total": 7, "price_per_hour": "0.40"}
                 | {"available": True, "reason": None},
                 {"id": "gpu-2x", "title": "Two whole GPUs", "free": 0, "total": 0, "price_per_hour": "6.40"}
