@@ -108,8 +108,9 @@ async def test_an_entry_comes_back_to_the_last_digit(store: Store) -> None:
         assert entries_of_lease(at, "l") == [written]
         assert entries_from(at) == entries_from(at, NOW) == [written, more]
         assert entries_from(at, NOW + timedelta(microseconds=1)) == []
-        assert last_from_at(at, "storage") == NOW
-        assert last_from_at(at, "refund") is None
+        assert last_from_at(at, "storage", NOW) == NOW
+        assert last_from_at(at, "storage", NOW - timedelta(seconds=1)) is None
+        assert last_from_at(at, "refund", NOW) is None
 
     await store.read(read)
 

@@ -47,15 +47,17 @@ class Storage:
         self._clock = clock
         self._day: date | None = None
         """The first day that is not posted yet."""
-        self._not_before: datetime | None = None
+        self._tried_at: datetime | None = None
+        """When it failed last."""
 
     async def round(self) -> None:
         now = self._clock()
-        if self._price <= 0 or (self._not_before is not None and now < self._not_before):
+        if self._price <= 0 or (self._tried_at is not None and timedelta() <= now - self._tried_at < _AGAIN):
             return
         today = day_of(now, self._zone)
-        if self._day is None:
-            last = await self._store.read(lambda tx: last_from_at(tx.connection, "storage"))
+        if self._day is None or self._day > today:
+            # days before today only: with a clock that was ahead some to come may have their entries
+            last = await self._store.read(lambda tx: last_from_at(tx.connection, "storage", now))
             # that day again: the last broker may have died among its entries
             self._day = today if last is None else day_of(last, self._zone)
         self._day = max(self._day, today - timedelta(days=_MOST_DAYS))
@@ -66,7 +68,7 @@ class Storage:
             whole = await self._store.write("storage", lambda tx: self._post(tx, day, now))
         except Exception:  # noqa: BLE001 - tried again; sessions must not wait for homes
             _log.exception("a day of homes could not be posted", extra={"day": day.isoformat()})
-            self._not_before = now + _AGAIN
+            self._tried_at = now
             return
         if whole:
             self._day = day + timedelta(days=1)

@@ -106,10 +106,10 @@ def entries_from(connection: Connection, since: datetime | None = None) -> list[
     return _many(connection, *(() if since is None else (entries.c.from_at >= since,)))
 
 
-def last_from_at(connection: Connection, kind: EntryKind) -> datetime | None:
-    """When the last one of this kind begins."""
+def last_from_at(connection: Connection, kind: EntryKind, until: datetime) -> datetime | None:
+    """When the last one of this kind begins that has begun by then."""
     found: datetime | None = connection.execute(
-        select(func.max(entries.c.from_at)).where(entries.c.kind == kind)
+        select(func.max(entries.c.from_at)).where(entries.c.kind == kind, entries.c.from_at <= until)
     ).scalar()
     return found
 
