@@ -30,7 +30,9 @@ _OLDEST_ROUNDS = 3
 """A rate over more rounds than this says nothing of now."""
 
 Devices = Callable[[], Awaitable[NodeSamples]]
-FillIn = Callable[[Sequence[DeviceSample]], Awaitable[Mapping[str, DeviceSample]]]
+_Filled = Mapping[str, DeviceSample]
+_Sampled = Mapping[str, WorkloadSample]
+FillIn = Callable[[Sequence[DeviceSample]], Awaitable[_Filled]]
 """Fills in what NVML could not tell; answers the samples that it changed, by device UUID."""
 
 
@@ -71,12 +73,8 @@ class Collector:
         self._clock = clock
         self._steady = steady
         self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * _AGENT_SHARE)
-        self._exporter: Source[Mapping[str, DeviceSample]] = Source(
-            name="DCGM exporter", limit_s=every_s * _EXPORTER_SHARE
-        )
-        self._engine: Source[Mapping[str, WorkloadSample]] = Source(
-            name="engine", limit_s=every_s * _ENGINE_SHARE
-        )
+        self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _EXPORTER_SHARE)
+        self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ENGINE_SHARE)
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
         self.latest = Round(at=clock())
         self.changed = Changes()
