@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +217,39 @@ async def test_what_is_unknown_is_absent_from_the_page(api: BrokerApi) -> None:
     assert found["allotment_collector_missed_total", "source=agent"] == 1
 
 
+async def test_cost_budget_and_end_are_in_the_stream(api: BrokerApi) -> None:
+    lease = await api.session("ann", flavor="gpu-full")
+    token = api.hub.add_token("ann", ACCESS)
+    budgets = [
+        {"scope": "user", "name": "*", "unit": "money", "amount": "20", "period": "month", "hard": True},
+        {"scope": "user", "name": "*", "unit": "gpu_hours", "amount": "1", "period": "month", "hard": False},
+    ]
+    async with api.client(api.hub.add_token("olga", ACCESS)) as operator:
+        for body in budgets:
+            assert (await operator.post("budgets", json=body)).status_code == 201
+        stop = await operator.post(f"leases/{lease}/stop", json={"after_s": 3600})
+    async with api.served() as url, listening(url, token) as rounds:
+        await sampled(api)
+        async for found in rounds:
+            (one,) = found["leases"]
+            if one["budget"] is not None and one["ends_at"] is not None:
+                break
+    budget = one["budget"]
+    assert (budget["hard"], budget["unit"], budget["limit"]) == (True, "money", "20")
+    # what is left may be a few seconds older than the cost
+    assert 0 < 20 - Decimal(budget["left"]) <= Decimal(one["cost"])
+    assert one["ends_at"] == stop.json()["stop_at"]
+
+
 async def test_people_are_named_only_where_operators_asked_for_it(tmp_path: Path) -> None:
     site = Site(metrics=MetricSettings(every_s=300, name_people=True))
+    odd = 'ann "x\\ }'
     async with broker_api(tmp_path, site=site) as api:
         people(api)
-        await api.session("ann")
+        api.hub.add_user(odd)
+        await api.session(odd)
         found = await page(api)
-    assert [key for key in found if key[0] == "allotment_session_cost" and "user=ann" in key]
+    assert [key for key in found if key[0] == "allotment_session_cost" and f"user={odd}" in key]
 
 
 async def test_ends_and_sums_of_the_ledger_are_counted(api: BrokerApi) -> None:
