@@ -32,6 +32,7 @@ STARTS = {
 }
 HOUR = 3600
 DAY = 24 * HOUR
+MILLIONTHS = st.integers(0, 3_000_000).map(lambda number: Decimal(number).scaleb(-6))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def schedules() -> st.SearchStrategy[tuple[Schedule, ...]]:
         st.integers(0, 3),
         st.integers(0, 349),
         st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True),
-        st.tuples(st.sampled_from(["factor", "price_per_hour"]), st.decimals(0, 3, places=6)),
+        st.tuples(st.sampled_from(["factor", "price_per_hour"]), MILLIONTHS),
     )
     return st.lists(one, max_size=3, unique_by=lambda schedule: schedule.name).map(tuple)
 
@@ -108,10 +109,48 @@ def price_of(prices: Prices, rate: Decimal, factor: Decimal | None) -> Price:
 
 
 @example(
+    # two halves of the last digit, one on each side of midnight; and one half alone
+    zone="UTC",
+    schedules=(),
+    rate=Decimal("0.000001"),
+    factor=None,
+    late=timedelta(hours=11, minutes=30),
+    deeds=[
+        Deed("pass", 0, HOUR // 2),
+        Deed("start", 0),
+        Deed("pass", 0, HOUR // 2),
+        Deed("round"),
+        Deed("stop", 0, 0),
+        Deed("stop", 2, 0),
+        Deed("round"),
+    ],
+)
+@example(
+    # a day that was posted with an outage, which was over before the clock had come there again
+    zone="UTC",
+    schedules=(),
+    rate=Decimal("0.333333"),
+    factor=None,
+    late=timedelta(0),
+    deeds=[
+        Deed("start", 0),
+        Deed("pass", 0, HOUR),
+        Deed("out", 1, 0),
+        Deed("jump", 0, DAY),
+        Deed("round"),
+        Deed("jump", 0, -DAY),
+        Deed("back", 1, 0),
+        Deed("pass", 0, HOUR),
+        Deed("stop", 0, 0),
+        Deed("round"),
+    ],
+)
+@example(
     zone="Europe/Berlin",
     schedules=(),
     rate=Decimal("0.333333"),
     factor=None,
+    late=timedelta(minutes=7),
     deeds=[
         Deed("start", 0),
         Deed("pass", 1, DAY),
@@ -126,6 +165,7 @@ def price_of(prices: Prices, rate: Decimal, factor: Decimal | None) -> Price:
     schedules=(),
     rate=Decimal(1),
     factor=Decimal("0.5"),
+    late=timedelta(0),
     deeds=[
         Deed("start", 1),
         Deed("jump", 0, 3 * DAY),
@@ -145,8 +185,9 @@ def price_of(prices: Prices, rate: Decimal, factor: Decimal | None) -> Price:
 @given(
     zone=st.sampled_from(sorted(STARTS)),
     schedules=schedules(),
-    rate=st.decimals(0, 5, places=6),
-    factor=st.one_of(st.none(), st.decimals(0, 2, places=6)),
+    rate=MILLIONTHS,
+    factor=st.one_of(st.none(), MILLIONTHS),
+    late=st.timedeltas(timedelta(0), timedelta(hours=12)),
     deeds=st.lists(DEEDS, min_size=4, max_size=25),
 )
 def test_any_life_sums_to_what_it_should(
@@ -155,11 +196,12 @@ def test_any_life_sums_to_what_it_should(
     schedules: tuple[Schedule, ...],
     rate: Decimal,
     factor: Decimal | None,
+    late: timedelta,
     deeds: list[Deed],
 ) -> None:
     prices = Prices(zone=zone, schedules=schedules, refund_minutes=60)
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        start = datetime.fromisoformat(STARTS[zone]).replace(tzinfo=UTC)
+        start = datetime.fromisoformat(STARTS[zone]).replace(tzinfo=UTC) + late
         life = MoneyLife(Path(folder) / "books.sqlite", prices, rate, factor, start)
         asyncio.run(live(life, empty, price_of(prices, rate, factor), deeds))
 
