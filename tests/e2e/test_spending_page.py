@@ -50,9 +50,11 @@ async def browser() -> AsyncIterator[Browser]:
         await made.close()
 
 
-def spent() -> list[dict[str, Any]]:
-    """Sessions of three people on three sizes over twelve days, a home, a refund, a correction."""
-    day = datetime(2026, 3, 1, 9, tzinfo=UTC)
+DAY = datetime(2026, 3, 1, 9, tzinfo=UTC)
+
+
+def sessions() -> list[dict[str, Any]]:
+    """Of three people on four sizes over twelve days."""
     found = []
     for number in range(12):
         for place, (owner, flavor, price) in enumerate(
@@ -70,13 +72,18 @@ def spent() -> list[dict[str, Any]]:
                     owner=owner,
                     flavor=flavor,
                     environment="minimal",
-                    from_at=day + timedelta(days=number),
+                    from_at=DAY + timedelta(days=number),
                     amount=hours * Decimal(price),
                     seconds=hours * 3600,
                     gpu_seconds=hours * 3600 * Decimal(share),
                     charged_to="physics" if place % 2 == 0 else None,
                 )
             )
+    return found
+
+
+def spent() -> list[dict[str, Any]]:
+    """The sessions, a home, a refund, a correction."""
     home = {
         "kind": "storage",
         "volume": "home",
@@ -84,14 +91,15 @@ def spent() -> list[dict[str, Any]]:
         "environment": None,
         "seconds": Decimal(86400),
     }
+    by_hand = {"seconds": Decimal(0), "flavor": "gpu-10gb"}
+    back, price = "Given back, because the machine was restarted.", "<b>The</b> price of the night was wrong."
+    later = DAY + timedelta(days=3)
     return [
-        *found,
-        some_entry(**home, from_at=day, amount=Decimal("0.004217")),
-        some_entry(kind="refund", amount=Decimal("-1.20"), flavor="gpu-10gb", from_at=day + timedelta(days=3),
-                   seconds=Decimal(0), reason="Given back, because the machine was restarted."),
-        some_entry(kind="correction", amount=Decimal("0.75"), flavor="cpu", from_at=day + timedelta(days=4),
-                   seconds=Decimal(0), reason="<b>The</b> price of the night was wrong."),
-    ]  # fmt: skip
+        *sessions(),
+        some_entry(**home, from_at=DAY, amount=Decimal("0.004217")),
+        some_entry(**by_hand, kind="refund", amount=Decimal("-1.20"), from_at=later, reason=back),
+        some_entry(**by_hand, kind="correction", amount=Decimal("0.75"), from_at=later, reason=price),
+    ]
 
 
 async def filled(api: BrokerApi) -> None:

@@ -21,6 +21,22 @@ from allotment.money import Usage
 __all__ = ["register"]
 
 Because = Annotated[str, typer.Option("--because", help="Why, in a sentence for whom it concerns.")]
+Since = Annotated[
+    str | None, typer.Option("--from", help="First day, or a time: 2030-01-31.", show_default=False)
+]
+Until = Annotated[
+    str | None, typer.Option("--to", help="The day or time before which it ends.", show_default=False)
+]
+After = Annotated[
+    str | None, typer.Option(help="With --json: `next` of the page before.", show_default=False)
+]
+Csv = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write every entry as CSV; - is the screen.", show_default=False),
+]
+Parquet = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write every entry as Parquet.", show_default=False)
+]
 _NEGATIVE = {"ignore_unknown_options": True}
 """So that -0.50 is an amount."""
 
@@ -33,27 +49,16 @@ def register(app: typer.Typer) -> None:
 
 
 def usage(
-    since: Annotated[
-        str | None, typer.Option("--from", help="First day, or a time: 2030-01-31.", show_default=False)
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--to", help="The day or time before which it ends.", show_default=False)
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     by: Annotated[str, typer.Option(help="user, group, flavor, environment, day, kind.")] = "flavor",
     user: Annotated[str | None, typer.Option(help="Only this person's.", show_default=False)] = None,
     group: Annotated[str | None, typer.Option(help="Only charged to it.", show_default=False)] = None,
     as_json: AsJson = False,
-    after: Annotated[
-        str | None, typer.Option(help="With --json: `next` of the page before.", show_default=False)
-    ] = None,
+    after: After = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="With --json: entries a page.")] = 1000,
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write every entry as CSV; - is the screen.", show_default=False),
-    ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every entry as Parquet.", show_default=False)
-    ] = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
     data_dir: DataDir = None,
 ) -> None:
     """What was spent: yours, or everybody's for operators. This month's unless you say otherwise."""
