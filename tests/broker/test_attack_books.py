@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from allotment_hub.broker.factory import Broker
 from allotment_hub.broker.store.homes import HomeRow, put_home
+from allotment_hub.site import Limit, Site
+from allotment_spawner.core.errors import BadOptions
 from allotment_testing.broker_world import BrokerWorld
+from allotment_testing.budget_life import OLGA, budget_of, fund, run, world_in
 from allotment_testing.ledger_world import at, entries_in, priced_world
 
 YEAR = 365 * 24 * 3600
@@ -52,3 +55,33 @@ async def test_homes_cost_again_also_for_the_next_broker(world: BrokerWorld) -> 
     async with world.broker() as broker:
         await world.rounds(broker, 4)
         assert (await stored_days(broker))[4:] == ["2026-03-03", "2026-03-04"]
+
+
+@pytest.mark.parametrize("name", ["budget", "limit"])
+async def test_nobody_is_called_as_what_ends_their_session(tmp_path: Path, name: str) -> None:
+    """People take back the ends that they announced, by their name."""
+    world = world_in(tmp_path, {name: "physics"}, site=Site(limits=(Limit(hours=2),)))
+    async with world.broker() as broker:
+        await fund(broker, "physics", "0.40")
+        session = await run(world, broker, name)
+        world.clock.advance(3600)
+        await broker.budget_watch.round()
+        assert len(await broker.notices.of(session.lease)) == 2
+        assert await broker.notices.withdraw_stop(session.lease, made_by=name) == 0
+
+
+async def test_a_key_moves_money_once_whatever_else_it_is_used_for(tmp_path: Path) -> None:
+    world = world_in(tmp_path)
+    async with world.broker() as broker:
+        physics, art, music = [await fund(broker, name, "10") for name in ("physics", "art", "music")]
+
+        async def move(source: str, target: str) -> Decimal:
+            reason, key = "For the course.", "one-key"
+            return (await broker.budgets.transfer(OLGA, source, target, Decimal(1), reason, key)).left
+
+        assert [await move(physics.id, music.id), await move(physics.id, music.id)] == [9, 9]
+        with pytest.raises(BadOptions, match="another request"):
+            await move(physics.id, art.id)
+        assert await move(art.id, music.id) == 9
+        assert await move(music.id, art.id) == 11
+        assert [(await budget_of(broker, one)).left for one in (physics, art, music)] == [9, 10, 11]

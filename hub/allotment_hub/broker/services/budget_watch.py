@@ -25,7 +25,8 @@ from allotment_hub.site import BudgetPolicies
 __all__ = ["BudgetWatch"]
 
 _log = logging.getLogger(__name__)
-_WHO: Final = "budget"
+_WHO: Final = "broker/budget"
+"""Nobody's name: the hub allows no slash in one, so nobody can take back what this announced."""
 _EVERY_S: Final = 5.0
 _USED_UP: Final = 100
 

@@ -172,9 +172,10 @@ class Budgets:
 
         def work(tx: Transaction) -> Written:
             row, other = _open(tx, source_id), _open(tx, target_id)
-            key_of = None if key is None else f"{key}:{other.id}"
-            out = self._change(row, "transfer", -more, by, reason, other=other.id, key=key_of)
-            into = self._change(other, "transfer", more, by, reason, other=row.id, key=key_of)
+            out = self._change(row, "transfer", -more, by, reason, other=other.id, key=key)
+            # of the first one: no other transfer with this key has the same id
+            into_key = None if key is None else f"into:{out.id}"
+            into = self._change(other, "transfer", more, by, reason, other=row.id, key=into_key)
             if _again(tx, out):
                 return [row, other], []
             self._check_transfer(row, other, more, self._limit(tx, row) - used)
@@ -291,7 +292,7 @@ def _again(tx: Transaction, made: Change) -> bool:
     known = find_change(tx.connection, made.id)
     if known is None:
         return False
-    if (known.amount, known.reason) != (made.amount, made.reason):
+    if (known.amount, known.reason, known.other) != (made.amount, made.reason, made.other):
         raise BadOptions("This Idempotency-Key was used for another request.", "Use a new key.")
     return True
 

@@ -17,7 +17,8 @@ from allotment_hub.broker.store.store import Store
 __all__ = ["TimeLimits"]
 
 _log = logging.getLogger(__name__)
-_WHO: Final = "limit"
+_WHO: Final = "broker/limit"
+"""Nobody's name: the hub allows no slash in one."""
 
 
 class TimeLimits:
