@@ -175,6 +175,26 @@ def _names(watched: Watched) -> None:
     assert watched.api.hub.users["ann"].name not in watched.page.split()
 
 
+def test_the_dashboard_can_be_imported() -> None:
+    """No two panels at one place or with one number, and every query asks the Prometheus that is chosen."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    taken: dict[tuple[int, int], str] = {}
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken.keys(), panel["title"]
+        taken |= dict.fromkeys(cells, panel["title"])
+        for target in panel.get("targets", ()):
+            assert (
+                target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            )
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(numbers)) == len(numbers)
+    assert [one["name"] for one in dashboard["templating"]["list"]] == ["datasource", "job", "flavor"]
+    assert "id" not in dashboard
+
+
 def test_the_rules_fire_when_they_should() -> None:
     promtool("check", "rules", str(RULES))
     promtool("test", "rules", str(ROOT / "tests" / "data" / "alerts.test.yaml"))
