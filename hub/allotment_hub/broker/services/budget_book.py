@@ -46,6 +46,8 @@ def standing_of(
 ) -> Standing:
     """`used`: money and GPU-seconds of the period that holds `now`."""
     since, until = period_at(budget.terms, now, zone)
+    # a term that is moved keeps what was added to it
+    one_period = budget.period in ("term", "total")
     return Standing(
         unit=budget.unit,
         hard=budget.hard,
@@ -55,8 +57,7 @@ def standing_of(
                 change.amount
                 for change in changes
                 if change.period_from is not None
-                and since <= change.period_from
-                and (until is None or change.period_from < until)
+                and (one_period or until is None or since <= change.period_from < until)
             ),
             Decimal(0),
         ),

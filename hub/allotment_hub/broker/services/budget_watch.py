@@ -164,11 +164,12 @@ class BudgetWatch:
         if not held.budget.hard:
             sentence = f"{percent} % of {_whose(held, small=True)} is used: {rest}."
             return Words("warning", sentence, "Nothing is stopped; ask its owner or an operator for more.")
+        minutes = self._policies.grace_minutes
         return Words(
             "warning",
             f"{percent} % of {_whose(held, small=True)} is used: {rest}.",
             "Stop what you do not need: when nothing is left, sessions end "
-            f"{self._policies.grace_minutes} minutes later.",
+            f"{minutes} minute{'' if minutes == 1 else 's'} later.",
         )
 
 

@@ -105,7 +105,7 @@ class Payments:
         whose = "Your budget" if held.whose[0] == "user" else f"The budget of {held.whose[1]}"
         words = units(unit, self._currency)
         return BudgetExhausted(
-            f"{whose} lacks {amount(lacks)} {words}: {_left(left)}, and {self._minutes} minutes of "
+            f"{whose} lacks {amount(lacks)} {words}: {_left(left)}, and {_minutes(self._minutes)} of "
             f"{start.title}{beside} need {amount(left + lacks)}.",
             f"Choose a smaller size or stop a session, or ask for more{_until(held)}.",
             lacks=amount(lacks),
@@ -123,6 +123,10 @@ def amount(value: Decimal) -> str:
     text = format(value.normalize(), "f")
     whole, _, places = text.partition(".")
     return f"{whole}.{places.ljust(2, '0')}"
+
+
+def _minutes(count: int) -> str:
+    return "1 minute" if count == 1 else f"{count} minutes"
 
 
 def _left(left: Decimal) -> str:
