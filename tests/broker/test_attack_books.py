@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.usage import Ask
 from allotment_hub.broker.store.homes import HomeRow, put_home
+from allotment_hub.broker.store.usage import Wanted
 from allotment_hub.site import Limit, Site
 from allotment_spawner.core.errors import BadOptions
 from allotment_testing.broker_world import BrokerWorld
@@ -85,3 +87,17 @@ async def test_a_key_moves_money_once_whatever_else_it_is_used_for(tmp_path: Pat
         assert await move(art.id, music.id) == 9
         assert await move(music.id, art.id) == 11
         assert [(await budget_of(broker, one)).left for one in (physics, art, music)] == [9, 10, 11]
+
+
+async def test_sessions_in_another_currency_are_not_added_to_what_runs(tmp_path: Path) -> None:
+    world = world_in(tmp_path)
+    async with world.broker() as broker:
+        await run(world, broker, "ada")
+    world.site = world.site.model_copy(update={"currency": "EUR"})
+    async with world.broker() as broker:
+        await run(world, broker, "ben", flavor="cpu")
+        world.clock.advance(3600)
+        march = Wanted(at("2026-03-01"), at("2026-04-01"))
+        report = await broker.usage.report(Ask(march))
+        assert (report.running, report.currency) == (Decimal("0.05"), "EUR")
+        assert report.other_currencies == ("credits",)

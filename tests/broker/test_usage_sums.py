@@ -52,8 +52,8 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
-def no_cost(_lease: Lease, _now: datetime) -> Decimal:
-    return Decimal(0)
+def no_cost(_lease: Lease, _now: datetime) -> tuple[Decimal, str | None]:
+    return Decimal(0), None
 
 
 def usage_of(store: Store, zone: str = "Europe/Berlin") -> Usage:
@@ -134,8 +134,6 @@ async def body(usage: Usage, ask: Ask, kind: Any) -> bytes:
     answer = await download(usage, ask, kind)
     found = b"".join([bytes(piece) async for piece in answer.body_iterator])  # type: ignore[arg-type]
     assert answer.headers["content-length"] == str(len(found))
-    assert answer.background is not None
-    await answer.background()
     return found
 
 

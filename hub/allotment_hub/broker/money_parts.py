@@ -115,5 +115,5 @@ class MoneyParts:
             clock=self.clock,
         )
 
-    def _unposted(self, lease: Lease, now: datetime) -> Decimal:
-        return self.ledger.unposted(lease, now).amount
+    def _unposted(self, lease: Lease, now: datetime) -> tuple[Decimal, str | None]:
+        return self.ledger.unposted(lease, now).amount, self.ledger.currency(lease)

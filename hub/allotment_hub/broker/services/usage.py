@@ -126,10 +126,10 @@ class Usage:
         zone: str,
         currency: str,
         titles: Mapping[str, str],
-        unposted: Callable[[Lease, datetime], Decimal],
+        unposted: Callable[[Lease, datetime], tuple[Decimal, str | None]],
         clock: Callable[[], datetime],
     ) -> None:
-        """`titles`: of flavors. `unposted`: what a lease has cost and is in no entry yet."""
+        """`titles`: of flavors. `unposted`: what a lease has cost and no entry says, its currency."""
         self._store = store
         self._book = book
         self.zone = zone
@@ -167,6 +167,8 @@ class Usage:
                 if entry.seq in page:
                     shown.append(_view(entry, ask.reader))
         more = first + limit < len(seqs)
+        running = self._running(ask)
+        others.update(running.keys() - {self._currency})
         return UsageView(
             total=tally.total.amount,
             currency=self._currency,
@@ -175,7 +177,7 @@ class Usage:
             group_by=ask.group_by,
             rows=tally.rows(),
             entries=tuple(shown),
-            running=self._running(ask),
+            running=running.get(self._currency, Decimal(0)),
             other_currencies=tuple(sorted(others)),
             next=str(Cursor(seqs[first + limit - 1], newest)) if more else None,
         )
@@ -194,17 +196,19 @@ class Usage:
             some = seqs[start : start + CHUNK]
             yield await self._store.read(lambda tx, some=some: entries_of(tx.connection, some))  # type: ignore[misc]
 
-    def _running(self, ask: Ask) -> Decimal:
-        """Of sessions that have not ended, in a report that reaches to now."""
+    def _running(self, ask: Ask) -> dict[str, Decimal]:
+        """Of sessions that have not ended, by currency, in a report that reaches to now."""
         now, wanted = self._clock(), ask.wanted
-        total = Decimal(0)
+        total: dict[str, Decimal] = {}
         if not wanted.since <= now < wanted.until:
             return total
         for lease in self._book.in_state(LeaseState.ACTIVE, LeaseState.ENDING):
             charged_to = (lease.wants or {}).get("charged_to")
             theirs = wanted.owner in (None, lease.user)
             if theirs and wanted.charged_to in (None, charged_to):
-                total = _EXACT.add(total, self._unposted(lease, now))
+                more, currency = self._unposted(lease, now)
+                if more and currency is not None:
+                    total[currency] = _EXACT.add(total.get(currency, Decimal(0)), more)
         return total
 
 
