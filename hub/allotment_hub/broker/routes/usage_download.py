@@ -12,7 +12,6 @@ from typing import BinaryIO, Final, Literal, cast
 from zoneinfo import ZoneInfo
 
 from allotment_spawner.core.errors import DiskFull
-from starlette.background import BackgroundTask
 from starlette.responses import StreamingResponse
 
 from allotment_hub.broker.services.usage import Ask, Usage
@@ -48,14 +47,20 @@ async def download(usage: Usage, ask: Ask, kind: Literal["csv", "parquet"]) -> S
     first = ask.wanted.since.astimezone(zone).date()
     last = (ask.wanted.until - timedelta(microseconds=1)).astimezone(zone).date()
     return StreamingResponse(
-        iter(lambda: target.read(_PIECE_BYTES), b""),
+        _pieces(cast(BinaryIO, target)),
         media_type=MEDIA[kind],
         headers={
             "Content-Disposition": f'attachment; filename="usage-{first}-to-{last}.{kind}"',
             "Content-Length": str(size),
         },
-        background=BackgroundTask(target.close),
     )
+
+
+def _pieces(target: BinaryIO) -> Iterator[bytes]:
+    """Closed also when who asked is gone before the end."""
+    with target:
+        while piece := target.read(_PIECE_BYTES):
+            yield piece
 
 
 async def _write(usage: Usage, ask: Ask, kind: Literal["csv", "parquet"], target: BinaryIO) -> None:
