@@ -126,6 +126,15 @@ def price_of(prices: Prices, rate: Decimal, factor: Decimal | None) -> Price:
     ],
 )
 @example(
+    # out of order since before it began
+    zone="UTC",
+    schedules=(),
+    rate=Decimal("0.333333"),
+    factor=None,
+    late=timedelta(0),
+    deeds=[Deed("out", 0, HOUR), Deed("pass", 0, HOUR), Deed("back"), Deed("pass", 1, HOUR), Deed("look")],
+)
+@example(
     # a day that was posted with an outage, which was over before the clock had come there again
     zone="UTC",
     schedules=(),

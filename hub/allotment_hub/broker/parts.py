@@ -21,6 +21,7 @@ from allotment_hub.broker.monitoring_parts import MonitoringParts
 from allotment_hub.broker.services.admission import Admission
 from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.books import Books
 from allotment_hub.broker.services.changes import Bell, Changes, Signals
 from allotment_hub.broker.services.cutting import Cutting
 from allotment_hub.broker.services.environments import Environments
@@ -98,6 +99,16 @@ class Parts:
     @cached_property
     def last_seen(self) -> LastSeen:
         return LastSeen(file=self.paths.broker_database.with_name("last-seen.json"), clock=self.clock)
+
+    @cached_property
+    def books(self) -> Books:
+        return Books(
+            outages=self.outages,
+            gpu_outages=self.money.gpu_outages,
+            last_seen=self.last_seen,
+            ledger=self.money.ledger,
+            storage=self.money.storage,
+        )
 
     @cached_property
     def situation(self) -> Situation:

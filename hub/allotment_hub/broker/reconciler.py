@@ -14,6 +14,7 @@ from allotment_spawner.engines.base import Workload
 
 from allotment_hub.broker.services.announced import AnnouncedStops
 from allotment_hub.broker.services.book import Book
+from allotment_hub.broker.services.books import Books
 from allotment_hub.broker.services.changes import Bell, Changes
 from allotment_hub.broker.services.decide import (
     Action,
@@ -27,19 +28,14 @@ from allotment_hub.broker.services.decide import (
     needs_hub,
 )
 from allotment_hub.broker.services.ending import begin_end
-from allotment_hub.broker.services.gpu_outages import GpuOutages
 from allotment_hub.broker.services.granting import Granting
 from allotment_hub.broker.services.history import History
 from allotment_hub.broker.services.hub_watch import Answer, HubWatch
-from allotment_hub.broker.services.last_seen import LastSeen
-from allotment_hub.broker.services.ledger import Ledger
 from allotment_hub.broker.services.observe import Observations
-from allotment_hub.broker.services.outages import Outages
 from allotment_hub.broker.services.refusals import refusal_for
 from allotment_hub.broker.services.scheduler import Scheduler
 from allotment_hub.broker.services.steps import activate
 from allotment_hub.broker.services.stopping import Stopping
-from allotment_hub.broker.services.storage import Storage
 from allotment_hub.broker.services.upkeep import Upkeep
 from allotment_hub.broker.services.waiters import Waiters
 from allotment_hub.broker.store.records import Lease
@@ -66,7 +62,7 @@ class Reconciler:
         store: Store,
         book: Book,
         observations: Observations,
-        outages: Outages,
+        books: Books,
         hub_watch: HubWatch,
         waiters: Waiters,
         granting: Granting,
@@ -74,10 +70,6 @@ class Reconciler:
         stopping: Stopping,
         upkeep: Upkeep,
         announced: AnnouncedStops,
-        gpu_outages: GpuOutages,
-        last_seen: LastSeen,
-        ledger: Ledger,
-        storage: Storage,
         history: History,
         changes: Changes,
         bell: Bell,
@@ -88,7 +80,7 @@ class Reconciler:
         self._store = store
         self._book = book
         self._seen = observations
-        self._outages = outages
+        self._books = books
         self._hub = hub_watch
         self._waiters = waiters
         self._granting = granting
@@ -96,10 +88,6 @@ class Reconciler:
         self._stopping = stopping
         self._upkeep = upkeep
         self._announced = announced
-        self._gpu_outages = gpu_outages
-        self._last_seen = last_seen
-        self._ledger = ledger
-        self._storage = storage
         self._history = history
         self._changes = changes
         self._bell = bell
@@ -127,9 +115,9 @@ class Reconciler:
         before = self._book.all()
         version = self._seen.version
         await self._seen.look_at_engine()
-        await self._outages.began()
+        await self._books.looked_at_engine()
         await self._seen.look_at_agent()
-        await self._gpu_outages.round()
+        await self._books.looked_at_agent()
         await self._sort_workloads()
         await self._restarted(before)
         await self._granted([lease for lease in before if lease.state is LeaseState.GRANTED])
@@ -139,10 +127,9 @@ class Reconciler:
             if lease.state is LeaseState.ENDING:
                 await self._stopping.look_at(lease)
         await self._announced.round()
-        await self._outages.over()
+        await self._books.sessions_ended()
         await self._upkeep.round()
-        await self._ledger.round()
-        await self._storage.round()
+        await self._books.post()
         self._hub.keep_only({lease.id for lease in before})
         self._waiters.keep_only({lease.id for lease in self._book.all()})
         if self._history_at is None or self._clock() - self._history_at > timedelta(seconds=_HISTORY_S):
@@ -180,9 +167,9 @@ class Reconciler:
             old = lease.boot_id is not None and lease.boot_id != inventory.boot_id
             if old and lease.devices and lease.state in (LeaseState.GRANTED, LeaseState.ACTIVE):
                 # nobody pays for the time in which the machine was off
-                last = self._last_seen.of(lease.boot_id or "")
+                last = self._books.last_seen(lease.boot_id or "")
                 await self._apply(lease, End(EndReason.NODE_RESTARTED, stopped_at=last))
-        await self._last_seen.note(inventory.boot_id)
+        await self._books.sessions_of_old_boots_ended(inventory.boot_id)
 
     async def _granted(self, leases: Sequence[Lease]) -> None:
         asked = [lease for lease in leases if needs_hub(lease, Seen(self._clock()), self._policies)]
