@@ -89,6 +89,16 @@ def test_a_session_without_a_device_has_none_to_show() -> None:
     assert {device, busy, memory, power, heat} == {"-"}
 
 
+def test_what_has_not_begun_is_not_unknown() -> None:
+    waits = session(state="queued", devices=(), cost=None)
+    assert "?" not in shown(waits)
+    assert "Ends" not in shown(waits)
+
+
+def test_an_announced_end_is_seen_on_a_narrow_terminal_too() -> None:
+    assert "in 9 m" in shown(session(ends_at=NOW + timedelta(minutes=9, seconds=30)), width=80)
+
+
 def test_cost_left_and_end_are_shown() -> None:
     budget = BudgetLeft(
         id="b", scope="group", name="lab", unit="gpu_hours", limit=Decimal(10), left=Decimal("-0.5"),

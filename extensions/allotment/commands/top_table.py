@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -44,7 +44,9 @@ def headline(found: Samples) -> Text:
 
 def load_table(found: Samples, *, width: int, everybody: bool) -> Table:
     """A row a session; on a narrow terminal the columns that matter least are left out."""
-    shown = [one for one in _COLUMNS if everybody or one.name != "Person"]
+    idle = {name for name, used in _only_if_used(found.leases) if not used}
+    idle |= set() if everybody else {"Person"}
+    shown = [one for one in _COLUMNS if one.name not in idle]
     while sum(one.width for one in shown) > width and len(shown) > 1:
         shown.remove(max(shown, key=lambda one: one.rank))
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -55,6 +57,18 @@ def load_table(found: Samples, *, width: int, everybody: bool) -> Table:
     for one in found.leases:
         table.add_row(*(column.cell(one, found) for column in shown))
     return table
+
+
+def _only_if_used(leases: Sequence[SessionLoad]) -> list[tuple[str, bool]]:
+    return [
+        ("Left", any(one.budget is not None for one in leases)),
+        ("Ends", any(one.ends_at is not None for one in leases)),
+    ]
+
+
+def _began(one: SessionLoad) -> bool:
+    """Before its server answers it costs nothing and does nothing: that is not unknown."""
+    return one.state not in ("queued", "granted")
 
 
 def size(value: int | None) -> str:
@@ -117,17 +131,23 @@ def _heat(one: SessionLoad, _: Samples) -> str:
 
 
 def _cpu(one: SessionLoad, _: Samples) -> str:
+    if not _began(one):
+        return "-"
     used, cores = one.workload.cpu_cores_used, one.workload.cpu_cores
     shown = UNKNOWN if used is None else f"{used:.1f}"
     return shown if cores is None else f"{shown}/{cores:g}"
 
 
 def _ram(one: SessionLoad, _: Samples) -> str:
+    if not _began(one):
+        return "-"
     used, limit = one.workload.memory_used_bytes, one.workload.memory_limit_bytes
     return size(used) if limit is None else f"{size(used)}/{size(limit)}"
 
 
 def _cost(one: SessionLoad, _: Samples) -> str:
+    if not _began(one):
+        return "-"
     return UNKNOWN if one.cost is None else f"{one.cost.quantize(Decimal('0.01'))} {one.currency}"
 
 
@@ -175,9 +195,9 @@ _COLUMNS = (
     _Column("Power", 8, 7, _power, right=True),
     _Column("Heat", 7, 8, _heat, right=True),
     _Column("CPU", 8, 3, _cpu, right=True),
-    _Column("GiB", 11, 4, _ram, right=True),
+    _Column("RAM GiB", 11, 4, _ram, right=True),
     _Column("Cost", 16, 2, _cost, right=True),
-    _Column("Left", 16, 9, _left, right=True),
-    _Column("Ends", 12, 10, _ends),
+    _Column("Left", 16, 3, _left, right=True),
+    _Column("Ends", 12, 1, _ends),
     _Column("Lease", 18, 11, lambda one, _: one.lease),
 )
