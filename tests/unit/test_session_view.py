@@ -42,15 +42,18 @@ async def test_cost_and_the_budget_that_ends_it_are_told(tmp_path: Path) -> None
         "budgets": [budget("physics", "4.2"), budget("mia", "1", scope="user", hard=False)],
     }
 
+    asked: dict[str, str] = {}
+
     def broker(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(
-            200, json=told.get(request.url.path.removeprefix("/services/allotment/api/v1/"), {})
-        )
+        path = request.url.path.removeprefix("/services/allotment/api/v1/")
+        asked[path] = request.url.params.get("user", "")
+        return httpx.Response(200, json=told.get(path, {}))
 
     settings = Settings(url="http://b/services/allotment/", token="t", hub_url=None, source="a test")
     upstream = Upstream(settings=settings, lease="x", transport=httpx.MockTransport(broker))
     room = Room(home=tmp_path)
-    view = SessionView(env={"ALLOTMENT_LEASE": "x"}, upstream=upstream, room=room, packages=dict)
+    env = {"ALLOTMENT_LEASE": "x", "JUPYTERHUB_USER": "mia & co"}
+    view = SessionView(env=env, upstream=upstream, room=room, packages=dict)
     document = await view.document()
     assert (document["cost"], document["currency"], document["charged_to"]) == ("0.126667", "EUR", "physics")
     assert document["budget"] == {
@@ -61,6 +64,7 @@ async def test_cost_and_the_budget_that_ends_it_are_told(tmp_path: Path) -> None
         "hard": True,
         "until": None,
     }
+    assert (asked["budgets"], asked["leases/x"]) == ("mia & co", "")
     view.forget()
     told["budgets"] = {"code": "not a list"}
     assert (await view.document())["budget"] is None

@@ -59,7 +59,9 @@ class SessionView:
         if self._me is None:
             self._me = await self._upstream.me()
         lease, home, budgets = await asyncio.gather(
-            self._upstream.lease(), self._upstream.home(), self._upstream.budgets()
+            self._upstream.lease(),
+            self._upstream.home(),
+            self._upstream.budgets(self._env.get("JUPYTERHUB_USER")),
         )
         told, me = lease or {}, self._me or {}
         env = self._env

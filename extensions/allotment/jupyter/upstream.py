@@ -53,9 +53,9 @@ class Upstream:
         """How full the home is, as the operators measure it."""
         return await self._get("homes/me")
 
-    async def budgets(self) -> list[Any] | None:
-        """Those that this person may see, as the broker tells of them."""
-        found = await self._ask("budgets")
+    async def budgets(self, user: str | None) -> list[Any] | None:
+        """Those that count for this person: an operator would be told of everybody's without the name."""
+        found = await self._ask("budgets", {} if user is None else {"user": user})
         return found if isinstance(found, list) else None
 
     async def saved(self, call: str, *, saved: int, failed: int) -> None:
@@ -97,9 +97,9 @@ class Upstream:
         document = await self._ask(path)
         return document if isinstance(document, dict) else None
 
-    async def _ask(self, path: str) -> Any:
+    async def _ask(self, path: str, query: dict[str, str] | None = None) -> Any:
         try:
-            answer = await self._http.get(path)
+            answer = await self._http.get(path, params=query)
             return answer.json() if answer.is_success else None
         except (httpx.HTTPError, ValueError):
             return None
