@@ -95,7 +95,7 @@ def with_store(folder: Path, work: Callable[[Store], Any]) -> None:
 
 
 @settings(
-    max_examples=12, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(entries=st.lists(written(), max_size=25), limit=st.integers(1, 9))
 def test_rows_total_and_pages_are_one_sum(
