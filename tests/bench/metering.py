@@ -203,11 +203,11 @@ def main() -> int:
 
 def _say(rounds: Rounds, year: Year) -> None:
     print(
-        f"a round of {rounds.leases} sessions with a card each ({rounds.groups} control groups): median "
-        f"{rounds.median_s:.2f} s, worst of {rounds.rounds} {rounds.worst_s:.2f} s "
-        f"(goal < {GOAL_ROUND_S:g} s); until it is written down {rounds.written_median_s:.2f} s, once a minute "
-        f"{rounds.written_worst_s:.2f} s; longest stall of the event loop "
-        f"{1000 * rounds.longest_stall_s:.0f} ms"
+        f"a round of {rounds.leases} sessions with a card each ({rounds.groups} control groups): "
+        f"median {rounds.median_s:.2f} s, worst of {rounds.rounds} {rounds.worst_s:.2f} s "
+        f"(goal < {GOAL_ROUND_S:g} s); until it is written down {rounds.written_median_s:.2f} s, "
+        f"once a minute {rounds.written_worst_s:.2f} s; "
+        f"longest stall of the event loop {1000 * rounds.longest_stall_s:.0f} ms"
     )
     day = ", ".join(f"{name} {size / year.leases / 1000:.1f} kB" for name, size in year.day_bytes.items())
     print(
