@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from allotment_hub.broker.services.budget_views import Reader
+from allotment_hub.broker.services.budget_views import Reader, Setting
 from allotment_spawner.core.errors import BudgetExhausted, ChargeNotAllowed
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import LeaseReply
 from allotment_testing.broker_world import small_catalog
-from allotment_testing.budget_life import OLGA, ask, budget_of, fund, quote_of, run, world_in
+from allotment_testing.budget_life import OLGA, ask, budget_of, fund, notices_of, quote_of, run, world_in
 
 # 10 minutes of gpu-10gb cost 0.066667, of cpu 0.008334, rounded up
 
@@ -208,3 +209,48 @@ async def test_odd_names_of_groups(tmp_path: Path, name: str) -> None:
     async with world.broker() as broker:
         assert (await budget_of(broker, budget)).name == name
         assert [one.name for one in await broker.budgets.listed(OLGA)] == [name]
+
+
+async def test_a_term_counts_on_its_days_only_and_keeps_what_was_added_when_it_is_moved(
+    tmp_path: Path,
+) -> None:
+    """Today is 2 March, 09:00; the term is the 3rd and the 4th."""
+    world = world_in(tmp_path, {"ada": "physics"})
+    async with world.broker() as broker:
+        days = {"period": "term", "starts_on": "2026-03-03", "ends_on": "2026-03-04"}
+        budget = await fund(broker, "physics", "0.01", **days)
+        assert (await ask(broker, "ada", server="before")).lease.charged_to is None
+        with pytest.raises(ChargeNotAllowed):
+            await ask(broker, "ada", server="asked", charge_to="physics")
+        world.clock.advance(86400)
+        with pytest.raises(BudgetExhausted):
+            await ask(broker, "ada", server="first")
+        await broker.budgets.change("olga", budget.id, Decimal("0.4"), "More.", None)
+        session = await run(world, broker, "ada", server="second")
+        assert (await broker.leases.get(session.lease)).lease.charged_to == "physics"
+        moved = Setting(
+            amount=Decimal("0.01"), hard=True, starts_on=date(2026, 3, 1), ends_on=date(2026, 3, 3)
+        )
+        assert (await broker.budgets.set("olga", budget.id, moved)).changes == Decimal("0.4")
+        world.clock.advance(16 * 3600)
+        await broker.budget_watch.round()
+        assert await notices_of(broker, session.lease) == [], "the term is over, so nothing limits it"
+        assert (await quote_of(broker, "ada")).may_charge == ()
+        await world.rounds(broker, 2)
+        assert (await budget_of(broker, budget)).used == 6, "from 09:00 to midnight"
+
+
+async def test_a_total_counts_from_its_first_day(tmp_path: Path) -> None:
+    world = world_in(tmp_path)
+    async with world.broker() as broker:
+        session = await run(world, broker, "ada")
+        world.clock.advance(86400)
+        await session.stop(broker)
+        await world.rounds(broker, 3)
+        everything = await fund(broker, "ada", "100", scope="user", period="total")
+        since = await fund(
+            broker, "ada", "7", scope="user", period="total", unit="gpu_hours", starts_on="2026-03-03"
+        )
+        assert (await budget_of(broker, everything)).used == Decimal("9.6")
+        assert (await budget_of(broker, since)).used == Decimal("1.125"), "9 hours of an eighth"
+        assert (await budget_of(broker, since)).until is None
