@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.corrections import ByHand
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import LeaseView
 from allotment_testing.broker_world import BrokerWorld
@@ -189,6 +190,24 @@ async def test_never_more_is_given_back_than_was_charged(world: BrokerWorld) -> 
         assert (await view_of(broker, spawner)).end_reason is EndReason.NODE_RESTARTED
         used, back = await entries_in(broker)
     assert used.amount == -back.amount == D("0.066667")
+
+
+async def test_what_was_given_back_by_hand_is_not_given_back_again(world: BrokerWorld) -> None:
+    world.clock.now = at("2026-03-02 22:30")
+    async with world.broker() as broker:
+        spawner = ProtocolSpawner(world, "ada")
+        await spawner.run(broker)
+        await world.rounds(broker, seconds=HOUR / 2)
+        told = ByHand("refund", "root", D("0.09"), "It was slow.", "key", lease=spawner.lease)
+        await broker.corrections.make(told)
+        world.clock.advance(HOUR / 5)
+        world.engine.silent = True
+        await world.rounds(broker, seconds=0)
+        world.engine.silent = False
+        world.engine.restart_without_live_restore()
+        await world.rounds(broker, 3)
+        amounts = [entry.amount for entry in await entries_in(broker)]
+    assert amounts == [D("0.10"), D("-0.09"), D("0.04"), D("-0.05")]
 
 
 async def test_nobody_pays_for_a_machine_that_is_off(world: BrokerWorld) -> None:

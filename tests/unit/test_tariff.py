@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from allotment_hub.accounting.tariff import Tariff, Window, midnight
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BERLIN = "Europe/Berlin"
@@ -100,6 +100,7 @@ def windows() -> st.SearchStrategy[tuple[Window, ...]]:
     return st.lists(one, max_size=3, unique_by=lambda draw: draw[0]).map(lambda many: tuple(map(made, many)))
 
 
+@settings(deadline=None)
 @given(
     windows=windows(),
     zone=st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "UTC"]),

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = ["PLACES", "Segment", "Span", "Tariff", "Window", "midnight", "rounded"]
+__all__ = ["PLACES", "Segment", "Span", "Tariff", "Window", "midnight", "priced", "rounded"]
 
 Span = tuple[datetime, datetime]
 """From and to, aware; the end is not in it."""
@@ -87,11 +87,7 @@ class Tariff:
 
     def exact(self, spans: Iterable[Span]) -> Fraction:
         """The same before it is rounded: what adds up."""
-        total = Fraction(0)
-        for start, end in spans:
-            for part in self.segments(start, end):
-                total += Fraction(part.per_hour) * ((part.end - part.start) // timedelta(microseconds=1))
-        return total / _HOUR_US
+        return sum((priced(self.segments(start, end), [(start, end)]) for start, end in spans), Fraction(0))
 
     def as_json(self) -> dict[str, Any]:
         """For the lease's `rates`; `from_json` reads it."""
@@ -142,6 +138,17 @@ class Tariff:
             found.update(_change_of_clock(day, zone))
             day += timedelta(days=1)
         return sorted(edge for edge in found if start < edge < end)
+
+
+def priced(segments: Iterable[Segment], spans: Iterable[Span]) -> Fraction:
+    """What these spans cost, as far as the segments reach; exact."""
+    known, total = tuple(segments), Fraction(0)
+    for start, end in spans:
+        for part in known:
+            here, there = max(start, part.start), min(end, part.end)
+            if here < there:
+                total += Fraction(part.per_hour) * ((there - here) // timedelta(microseconds=1))
+    return total / _HOUR_US
 
 
 def rounded(money: Fraction) -> Decimal:
