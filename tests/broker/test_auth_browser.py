@@ -227,3 +227,14 @@ def test_next_stays_on_our_own_pages(target: str) -> None:
 
 def test_next_keeps_our_own_pages() -> None:
     assert safe_next("/services/allotment/api/v1/me") == "/services/allotment/api/v1/me"
+
+
+@pytest.mark.parametrize("day", ["2026-13-45", "0000-00-00", "9999-12-31", "1999-12-31"])
+@pytest.mark.parametrize("end", ["from", "to"])
+async def test_days_that_mean_nothing_are_refused_with_what_to_write(
+    browser: httpx.AsyncClient, end: str, day: str
+) -> None:
+    await sign_in(browser)
+    page = await browser.get(f"{PAGE}usage", params={end: day})
+    assert page.status_code == 422
+    assert "Write it as 2030-01-31" in page.text

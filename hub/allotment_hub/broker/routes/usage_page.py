@@ -59,8 +59,7 @@ def _choice(
 ) -> Choice:
     """Names that do not belong to what is shown are dropped; days that mean nothing are refused."""
     zone = ZoneInfo(usage.zone)
-    after = (date.fromisoformat(last) + timedelta(days=1)).isoformat() if last else None
-    since, until = time_span(usage, first or None, after)
+    since, until = time_span(usage, first or None, _day_after(last) if last else None)
     return Choice(
         person=person,
         whose=whose if whose != "group" or group else "mine",
@@ -70,6 +69,14 @@ def _choice(
         last=(until - timedelta(microseconds=1)).astimezone(zone).date(),
         today=usage.now.astimezone(zone).date(),
     )
+
+
+def _day_after(day: str) -> str:
+    """What is no day stays as it is, and is refused with all others."""
+    try:
+        return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):
+        return day
 
 
 async def _budgets(context: Context, caller: Caller, choice: Choice) -> list[BudgetView]:
