@@ -138,8 +138,11 @@ async def test_who_sees_what(allot: Allot) -> None:
     ):
         answer = await allot.send(user, "GET", f"budgets/{ids[name]}")
         assert answer.status_code == code, (user, name)
-    history = (await allot.send("ann", "GET", f"budgets/{ids['physics']}")).json()["history"]
+    history = (await allot.send("paula", "GET", f"budgets/{ids['physics']}")).json()["history"]
     assert {one["made_by"] for one in history} == {"another person"}
+    assert (await allot.send("ann", "GET", f"budgets/{ids['physics']}")).json()["history"] == []
+    own = (await allot.send("ben", "GET", f"budgets/{ids['ben']}")).json()["history"]
+    assert [one["kind"] for one in own] == ["set"]
     for user in ("ann", "paula"):
         for method, path, body in (
             ("PUT", f"budgets/{ids['physics']}", {"amount": "1000", "hard": False}),

@@ -126,7 +126,11 @@ def view_of(row: Budget, standing: Standing, reader: Reader) -> BudgetView:
 
 
 def history_of(view: BudgetView, changes: Sequence[Change], reader: Reader) -> BudgetHistory:
-    """Who made a change reads only an operator, or who made it."""
+    """Who made a change reads only an operator, or who made it; what was done to a group's budget, and why,
+    its owner, too, but not everybody in the group: a reason may name somebody."""
+    mine = (
+        view.scope == "user" or reader.operator or (reader.person is not None and view.owner == reader.person)
+    )
 
     def shown(change: Change) -> BudgetChangeView:
         told = {name: getattr(change, name) for name in BudgetChangeView.model_fields}
@@ -134,4 +138,4 @@ def history_of(view: BudgetView, changes: Sequence[Change], reader: Reader) -> B
             told["made_by"] = _SOMEBODY
         return BudgetChangeView(**told)
 
-    return BudgetHistory(**view.model_dump(), history=tuple(shown(change) for change in changes))
+    return BudgetHistory(**view.model_dump(), history=tuple(shown(change) for change in changes if mine))
