@@ -130,7 +130,7 @@ def _act_as(caller: KnownCaller) -> Caller:
 def _operator(caller: KnownCaller) -> Caller:
     if not caller.operator:
         raise NotAllowed(
-            "Only operators may see the whole machine.", "Ask a hub admin to add you to the operators' group."
+            "Only operators may see or change this.", "Ask a hub admin to add you to the operators' group."
         )
     return caller
 
