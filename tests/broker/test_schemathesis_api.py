@@ -29,6 +29,7 @@ STREAMS = {
     "/services/allotment/api/v1/metrics/stream",
 }
 EXAMPLES = 30
+BUDGET = {"scope": "user", "unit": "money", "period": "month", "amount": "10000", "hard": True}
 POLICIES = Policies(sessions_per_person=50, grant_deadline_s=3600)
 
 
@@ -43,6 +44,7 @@ class Running:
         self.tokens: dict[str, str] = {}
         self.leases: list[tuple[str, str]] = []
         """Ids that exist, with the attempt that made them."""
+        self.budgets: list[str] = []
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="broker")
 
     def __enter__(self) -> Running:
@@ -82,6 +84,10 @@ class Running:
             attempt = f"{user}-{server or 'd'}"
             reply: Any = await api.lease(user, server=server, flavor=flavor, attempt=attempt)
             self.leases.append((reply["lease"]["id"], attempt))
+        async with api.client(self.tokens["operator"]) as root:
+            for name in ("physics", "lab", "*"):
+                answer = await root.post("budgets", json={**BUDGET, "name": name})
+                self.budgets.append(answer.json()["id"])
 
 
 @pytest.fixture(scope="module")
@@ -117,15 +123,20 @@ def attack(running: Running, operation: Any, caller: str) -> set[int]:
     statuses: set[int] = set()
     choices = st.one_of(st.none(), st.sampled_from(["cpu", "gpu-10gb", "gpu-full"]))
     seeded = st.one_of(st.none(), st.sampled_from(running.leases))
+    budgets = st.one_of(st.none(), st.sampled_from(running.budgets))
 
     @settings(
         max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(case=operation.as_strategy(), lease=seeded, flavor=choices)
-    def run(case: Any, lease: tuple[str, str] | None, flavor: str | None) -> None:
+    @given(case=operation.as_strategy(), lease=seeded, flavor=choices, budget=budgets)
+    def run(case: Any, lease: tuple[str, str] | None, flavor: str | None, budget: str | None) -> None:
         if flavor is not None and isinstance(case.body, dict) and "flavor" in case.body:
             case.body |= {"flavor": flavor, "environment": "minimal"}
+        if budget is not None and "budget_id" in (case.path_parameters or {}):
+            case.path_parameters["budget_id"] = budget
+            if isinstance(case.body, dict) and "to" in case.body:
+                case.body |= {"to": running.budgets[0], "amount": "0.5", "reason": "They need it."}
         headers = {"Authorization": f"Bearer {running.tokens[caller]}"}
         if lease is not None and "lease_id" in (case.path_parameters or {}):
             case.path_parameters["lease_id"], headers["Idempotency-Key"] = lease
