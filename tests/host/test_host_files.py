@@ -111,6 +111,12 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
         check_data_dir(Paths(data=tmp_path))
 
 
+def test_the_configuration_may_be_there_before_the_first_start(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "site.yaml").write_text("title: Ours\n", encoding="utf-8")
+    check_data_dir(Paths(data=tmp_path))
+
+
 def test_backups_are_whole_and_few(tmp_path: Path) -> None:
     paths = Paths(data=tmp_path)
     paths.hub.mkdir()

@@ -118,7 +118,9 @@ def _data_dir(paths: Paths, account: UnixAccount | None = None) -> Finding:
         return Finding(
             "data", "error", f"{here} belongs to another account.", "Run as that account, or use --data-dir."
         )
-    if here == paths.data and not paths.runtime.parent.exists() and any(here.iterdir()):
+    # the configuration may be written before the first start
+    others = here == paths.data and any(one != paths.site.parent for one in here.iterdir())
+    if others and not paths.runtime.parent.exists():
         return Finding(
             "data", "error", f"{here} holds other files already.", "Choose an empty folder with --data-dir."
         )
