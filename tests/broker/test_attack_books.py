@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from allotment_hub.broker.factory import Broker
 from allotment_hub.broker.services.usage import Ask
 from allotment_hub.broker.store.homes import HomeRow, put_home
 from allotment_hub.broker.store.usage import Wanted
+from allotment_hub.prices import Prices
 from allotment_hub.site import Limit, Site
 from allotment_spawner.core.errors import BadOptions
-from allotment_testing.broker_world import BrokerWorld
-from allotment_testing.budget_life import OLGA, budget_of, fund, run, world_in
+from allotment_testing.broker_world import BrokerWorld, small_catalog
+from allotment_testing.budget_life import OLGA, budget_of, fund, quote_of, run, world_in
 from allotment_testing.ledger_world import at, entries_in, priced_world
+from allotment_testing.manual_clock import ManualClock
 
 YEAR = 365 * 24 * 3600
 DAY = 24 * 3600
@@ -101,3 +104,26 @@ async def test_sessions_in_another_currency_are_not_added_to_what_runs(tmp_path:
         report = await broker.usage.report(Ask(march))
         assert (report.running, report.currency) == (Decimal("0.05"), "EUR")
         assert report.other_currencies == ("credits",)
+
+
+class RestlessClock(ManualClock):
+    """A millisecond later at each look."""
+
+    def __call__(self) -> datetime:
+        self.advance(0.001)
+        return self.now
+
+
+async def test_a_price_that_ends_while_it_is_looked_at(tmp_path: Path) -> None:
+    nights = {"schedules": [{"name": "night", "from": "20:00", "to": "06:00", "factor": "0"}]}
+    catalog = small_catalog().model_copy(update={"prices": Prices.model_validate(nights)})
+    world = world_in(tmp_path, {"ada": "physics art"}, catalog=catalog)
+    world.clock = RestlessClock()
+    async with world.broker() as broker:
+        await fund(broker, "physics", "0.01")
+        await fund(broker, "art", "0.01")
+        prices = set()
+        for before in range(60):
+            world.clock.now = at("2026-03-02 20:00") - timedelta(milliseconds=before)
+            prices.add((await quote_of(broker, "ada", "cpu")).price_per_hour)
+        assert prices == {Decimal("0.05"), Decimal(0)}, "it was looked at before and after"

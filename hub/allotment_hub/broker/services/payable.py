@@ -32,6 +32,17 @@ class Start:
         return (own,) if self.charged_to is None else (own, ("group", self.charged_to))
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What the shortest time of a start, and what runs beside it, lack of a budget: 0 or less is nothing."""
+
+    held: Held
+    lacks: Decimal
+    share: Decimal
+    """Of what they need."""
+    alone: bool
+
+
 class Payments:
     """`running`: what goes on beside the start uses per hour."""
 
@@ -59,12 +70,7 @@ class Payments:
     def share_lacking_of(self, held: Sequence[Held], start: Start, running: Rates) -> Decimal:
         """The same for budgets that were looked up before."""
         return max(
-            (
-                max(self._lacks(one, start, running), Decimal(0)) / self._need(one, start, running)
-                for one in held
-                if one.budget.hard and rate_of(start.tariff, one.budget.unit, self._clock())
-            ),
-            default=Decimal(0),
+            (max(one.share, Decimal(0)) for one in self._claims(held, start, running)), default=Decimal(0)
         )
 
     def problem(self, start: Start, running: Rates) -> BudgetExhausted | None:
@@ -73,35 +79,26 @@ class Payments:
 
     def problem_of(self, held: Sequence[Held], start: Start, running: Rates) -> BudgetExhausted | None:
         """The same for budgets that were looked up before; in a transaction `running` is the database's."""
-        found = [
-            (self._lacks(one, start, running) / self._need(one, start, running), number)
-            for number, one in enumerate(held)
-            if one.budget.hard and self._lacks(one, start, running) > 0
-        ]
-        if not found:
-            return None
-        worst = held[max(found)[1]]
-        return self._refusal(worst, start, running)
+        found = [one for one in self._claims(held, start, running) if one.lacks > 0]
+        return self._refusal(max(found, key=lambda one: one.share), start) if found else None
 
-    def _need(self, held: Held, start: Start, running: Rates) -> Decimal:
-        rate = self._rate(held, start, running)
-        return rate * self._minutes / 60
+    def _claims(self, held: Sequence[Held], start: Start, running: Rates) -> list[_Claim]:
+        """On the hard ones. What costs nothing needs nothing, even of a budget that is overdrawn. All at one
+        instant: a price that ends between two looks at the clock would make a share of nothing."""
+        now = self._clock()
+        found: list[_Claim] = []
+        for one in held:
+            own = rate_of(start.tariff, one.budget.unit, now)
+            if one.budget.hard and own:
+                rate = own + running(one.whose, one.budget.unit)
+                lacks = one.standing.lacks(self.shortest, rate)
+                found.append(_Claim(one, lacks, lacks / (rate * self._minutes / 60), alone=rate == own))
+        return found
 
-    def _lacks(self, held: Held, start: Start, running: Rates) -> Decimal:
-        """0 or less: nothing. What costs nothing needs nothing, even of a budget that is overdrawn."""
-        if not rate_of(start.tariff, held.budget.unit, self._clock()):
-            return Decimal(0)
-        return held.standing.lacks(self.shortest, self._rate(held, start, running))
-
-    def _rate(self, held: Held, start: Start, running: Rates) -> Decimal:
-        unit = held.budget.unit
-        return rate_of(start.tariff, unit, self._clock()) + running(held.whose, unit)
-
-    def _refusal(self, held: Held, start: Start, running: Rates) -> BudgetExhausted:
+    def _refusal(self, claim: _Claim, start: Start) -> BudgetExhausted:
+        held, lacks = claim.held, claim.lacks
         unit, left = held.budget.unit, held.standing.left
-        lacks = self._lacks(held, start, running)
-        alone = self._rate(held, start, running) == rate_of(start.tariff, unit, self._clock())
-        beside = "" if alone else " beside what runs already"
+        beside = "" if claim.alone else " beside what runs already"
         whose = "Your budget" if held.whose[0] == "user" else f"The budget of {held.whose[1]}"
         words = units(unit, self._currency)
         return BudgetExhausted(
