@@ -143,6 +143,11 @@ async def test_who_sees_what(allot: Allot) -> None:
     assert (await allot.send("ann", "GET", f"budgets/{ids['physics']}")).json()["history"] == []
     own = (await allot.send("ben", "GET", f"budgets/{ids['ben']}")).json()["history"]
     assert [one["kind"] for one in own] == ["set"]
+    await _refused(allot, ids)
+
+
+async def _refused(allot: Allot, ids: dict[str, str]) -> None:
+    """Only operators change budgets, and only the owner transfers."""
     for user in ("ann", "paula"):
         for method, path, body in (
             ("PUT", f"budgets/{ids['physics']}", {"amount": "1000", "hard": False}),

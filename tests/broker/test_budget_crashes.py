@@ -113,6 +113,11 @@ async def test_no_entry_is_missed_or_counted_twice(tmp_path: Path, seed: int) ->
     work = [*(post(number) for number in range(60)), *(read() for _ in range(40))]
     chance.shuffle(work)
     await asyncio.gather(*work)
+    await _check(use, total)
+    await store.close()
+
+
+async def _check(use: BudgetUse, total: dict[tuple[str, date], Decimal]) -> None:
     first = NOW.replace(hour=0)
     people: list[Whose] = [("user", name) for name in "abc"]
     whose: list[Whose] = [*people, *(("group", name) for name in "xy")]
@@ -122,4 +127,3 @@ async def test_no_entry_is_missed_or_counted_twice(tmp_path: Path, seed: int) ->
             day = first + timedelta(days=days)
             found = use.of(one, day, day + timedelta(days=1), NOW)
             assert found.money == total.get((one[1], day.date()), Decimal(0)), one
-    await store.close()
