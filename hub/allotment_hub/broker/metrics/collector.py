@@ -24,8 +24,8 @@ from allotment_hub.broker.store.records import Lease
 __all__ = ["Collector", "FillIn", "Keeper"]
 
 _log = logging.getLogger(__name__)
-_AGENT_SHARE, _EXPORTER_SHARE, _ENGINE_SHARE = 0.5, 0.3, 0.8
-"""Of the time between two rounds, what each source may take; the exporter is asked after the agent."""
+_ALONE, _FIRST, _SECOND = 0.8, 0.5, 0.3
+"""Of the time between two rounds, what a source may take; the exporter is asked after the agent."""
 _OLDEST_ROUNDS = 3
 """A rate over more rounds than this says nothing of now."""
 
@@ -72,9 +72,10 @@ class Collector:
         self._cores = cores
         self._clock = clock
         self._steady = steady
-        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * _AGENT_SHARE)
-        self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _EXPORTER_SHARE)
-        self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ENGINE_SHARE)
+        share = _ALONE if fill_in is None else _FIRST
+        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * share)
+        self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _SECOND)
+        self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ALONE)
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
         self.latest = Round(at=clock())
         self.changed = Changes()

@@ -118,11 +118,11 @@ def _make(connection: sqlite3.Connection) -> None:
 
 
 def is_broken(error: sqlite3.Error) -> bool:
-    """Whether the file itself is no good, rather than the disk full or somebody else writing."""
+    """Whether the file itself is no good, rather than a full disk, another writer, or our mistake."""
     if isinstance(error, sqlite3.OperationalError):
         code = getattr(error, "sqlite_errorcode", None)
         return "no such" in str(error) or "already exists" in str(error) or code in _CORRUPT
-    return isinstance(error, sqlite3.DatabaseError)
+    return type(error) is sqlite3.DatabaseError
 
 
 def set_aside(path: Path) -> Path:
