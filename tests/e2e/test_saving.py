@@ -67,7 +67,8 @@ def on_disk(installation: Installation, name: str) -> str:
 def write(page: Page, text: str) -> None:
     page.locator(CELL).first.click()
     page.keyboard.press("Control+End")
-    page.keyboard.type(text)
+    # at once: what comes while a dialog opens would be typed into that
+    page.keyboard.insert_text(text)
 
 
 def kept(installation: Installation, name: str, text: str) -> None:
@@ -94,6 +95,8 @@ def test_in_notebook_as_well(demo: BrowserContext, installation: Installation) -
 def test_what_is_typed_during_a_save_is_saved_next(demo: BrowserContext, installation: Installation) -> None:
     """JupyterLab itself forgets it: after a save it calls the document clean."""
     page = opened(demo, installation, "during.ipynb")
+    # a kernel that has come writes its language into the notebook, which would be saved by itself
+    expect(page.locator("body")).to_contain_text("Python 3 (ipykernel) | Idle", timeout=SLOW_MS)
     held: list[Route] = []
     page.route(FILES, lambda route: held.append(route) if _writes(route.request) else route.continue_())
     with page.expect_request(_writes):
