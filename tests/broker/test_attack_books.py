@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.corrections import ByHand
 from allotment_hub.broker.services.usage import Ask
 from allotment_hub.broker.store.homes import HomeRow, put_home
 from allotment_hub.broker.store.usage import Wanted
@@ -127,3 +128,23 @@ async def test_a_price_that_ends_while_it_is_looked_at(tmp_path: Path) -> None:
             world.clock.now = at("2026-03-02 20:00") - timedelta(milliseconds=before)
             prices.add((await quote_of(broker, "ada", "cpu")).price_per_hour)
         assert prices == {Decimal("0.05"), Decimal(0)}, "it was looked at before and after"
+
+
+@pytest.mark.parametrize(("by_hand", "stands"), [("0", "0.80"), ("0.50", "0.30"), ("2", "0"), ("6", "0")])
+async def test_what_was_given_back_by_hand_is_not_given_back_again(
+    tmp_path: Path, by_hand: str, stands: str
+) -> None:
+    """A clock that was ahead made an entry of 6, of which 5.20 are too much; an operator saw it first."""
+    world = world_in(tmp_path)
+    async with world.broker() as broker:
+        session = await run(world, broker, "ada")
+        world.clock.now = at("2026-03-03 08:00")
+        await world.rounds(broker, seconds=0)
+        assert [entry.amount for entry in await entries_in(broker)] == [6]
+        world.clock.now = at("2026-03-02 11:00")
+        if Decimal(by_hand):
+            back = ByHand("refund", "olga", Decimal(by_hand), "Wrong clock.", "key", lease=session.lease)
+            await broker.corrections.make(back)
+        await session.stop(broker)
+        await world.rounds(broker, 2, seconds=0)
+        assert sum(entry.amount for entry in await entries_in(broker)) == Decimal(stands)

@@ -80,17 +80,21 @@ class Posting:
         run = Run(tariff, lease.active_at, outages_of(tx, lease))
         posted = posted_of(entries_of_lease(tx.connection, lease.id))
         for charge in charges(run, posted, until=until, over=over):
-            tx.post(self._usage(lease, run, charge, posted, now))
+            if charge.amount >= 0 and charge.seconds >= 0:
+                tx.post(self._usage(lease, run, charge, posted, now))
+            elif back := _at_most(charge, entries_of_lease(tx.connection, lease.id)):
+                tx.post(self._too_much(lease, run, back, now))
         return run
 
     def _usage(self, lease: Lease, run: Run, charge: Charge, posted: Posted, now: datetime) -> Entry:
-        if charge.amount < 0 or charge.seconds < 0:
-            reason = "Time that was charged before it was known that it is free."
-            return self._entry(lease, run, charge, "refund", f"outage:{lease.id}", reason, now)
         key = f"lease:{lease.id}:{charge.day}"
         # what was found out after that day's entry
         key = f"{key}:rest" if charge.day in posted.days else key
         return self._entry(lease, run, charge, "usage", key, "", now)
+
+    def _too_much(self, lease: Lease, run: Run, back: Charge, now: datetime) -> Entry:
+        reason = "Time that was charged before it was known that it is free."
+        return self._entry(lease, run, back, "refund", f"outage:{lease.id}", reason, now)
 
     def _entry(
         self, lease: Lease, run: Run, charge: Charge, kind: EntryKind, key: str, reason: str, now: datetime
@@ -118,7 +122,7 @@ class Posting:
 
 
 def _at_most(back: Charge, entries: Sequence[Entry]) -> Charge | None:
-    """Never more than was charged; None when nothing was."""
+    """Never more than was charged, less what came back by hand; None when nothing was."""
     charged = sum((entry.amount for entry in entries), Decimal(0))
     seconds = sum((entry.seconds for entry in entries), Decimal(0))
     amount = max(back.amount, -max(charged, Decimal(0)))
