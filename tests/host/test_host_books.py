@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from allotment.cli import build_app
 from allotment_testing.installation import Installation, wait_until
 from typer.testing import CliRunner
@@ -28,12 +29,17 @@ def notices(installation: Installation, lease_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_time_of_a_failed_gpu_is_free(running: Installation) -> None:
+@pytest.mark.parametrize(
+    ("breaks", "mends"),
+    [(["sim", "fault", "0", "--xid", "48"], []), (["sim", "hang", "0"], ["sim", "unhang", "0"])],
+    ids=["an Xid error", "a call that hangs"],
+)
+def test_the_time_of_a_failed_gpu_is_free(running: Installation, breaks: list[str], mends: list[str]) -> None:
     running.start_session("demo")
     mine = lease(running)
     assert Decimal(mine["price_per_hour"]) == RATE
     wait_until(lambda: Decimal(lease(running)["cost"]) >= Decimal("0.0003"), what="it costs")
-    allot(running, "sim", "fault", "0", "--xid", "48")
+    allot(running, *breaks)
     wait_until(lambda: notices(running, mine["id"]), what="the person is told")
     assert "not billed" in notices(running, mine["id"])[0]["sentence"]
     stands = lease(running)["cost"]
@@ -41,6 +47,8 @@ def test_the_time_of_a_failed_gpu_is_free(running: Installation) -> None:
     broken = datetime.now().astimezone()
     wait_until(lambda: (datetime.now().astimezone() - broken).seconds >= 3, what="time passes")
     assert lease(running)["cost"] == stands, "also for a broker that was started meanwhile"
+    if mends:
+        allot(running, *mends)
     allot(running, "heal", "0")
     wait_until(lambda: lease(running)["cost"] != stands, what="it costs again")
     assert running.hub("DELETE", "/users/demo/server").status in (202, 204)
