@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.budget_views import Setting
 from allotment_hub.broker.services.corrections import ByHand
 from allotment_hub.broker.services.usage import Ask
 from allotment_hub.broker.store.homes import HomeRow, put_home
@@ -148,3 +149,30 @@ async def test_what_was_given_back_by_hand_is_not_given_back_again(
         await session.stop(broker)
         await world.rounds(broker, 2, seconds=0)
         assert sum(entry.amount for entry in await entries_in(broker)) == Decimal(stands)
+
+
+async def test_a_hard_budget_that_was_raised_a_hundred_times_still_ends_sessions(tmp_path: Path) -> None:
+    world = world_in(tmp_path)
+    async with world.broker() as broker:
+        budget = await fund(broker, "ada", "0.10", scope="user")
+        session = await run(world, broker, "ada")
+        world.clock.advance(3600)
+        for amount in [0, 9] * 101 + [0]:
+            await broker.budgets.set("olga", budget.id, Setting(amount=Decimal(amount), hard=True))
+            await broker.budget_watch.round()
+        assert len(await broker.notices.of(session.lease)) == 1
+
+
+async def test_what_was_charged_too_much_comes_back_in_the_month_in_which_it_ends(tmp_path: Path) -> None:
+    """From February on, with a clock that was four days ahead in March."""
+    world = world_in(tmp_path, {"ada": "physics"})
+    world.clock.now = at("2026-02-28 12:00")
+    async with world.broker() as broker:
+        budget = await fund(broker, "physics", "40")
+        session = await run(world, broker, "ada")
+        world.clock.now = at("2026-03-05 12:00")
+        await world.rounds(broker, seconds=0)
+        world.clock.now = at("2026-03-01 12:00")
+        await session.stop(broker)
+        await world.rounds(broker, 2, seconds=0)
+        assert (await budget_of(broker, budget)).used == Decimal("4.80")

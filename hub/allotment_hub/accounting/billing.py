@@ -101,8 +101,10 @@ def _too_much(run: Run, until: datetime, owed: Decimal, used: Decimal) -> Charge
     if owed >= 0 and used >= 0:
         return None
     end = max(run.start, until)
-    day = day_of(end, run.tariff.zone).isoformat()
-    return Charge(day, run.start, end, min(owed, Decimal(0)), min(used, Decimal(0)))
+    day = day_of(end, run.tariff.zone)
+    # of the day on which it is found out, so that this period's budget has it back, not one long over
+    first = max(run.start, midnight(day, run.tariff.zone))
+    return Charge(day.isoformat(), first, end, min(owed, Decimal(0)), min(used, Decimal(0)))
 
 
 def give_back(run: Run, *, until: datetime, minutes: int) -> Charge | None:

@@ -14,7 +14,7 @@ from allotment_hub.broker.services.book import Book
 from allotment_hub.broker.services.budget_book import BudgetBook, Held, rate_of
 from allotment_hub.broker.services.budget_use import counts_for
 from allotment_hub.broker.services.changes import Bell
-from allotment_hub.broker.services.notices import Notices, Words
+from allotment_hub.broker.services.notices import PLATFORM, Notices, Words
 from allotment_hub.broker.services.payable import amount, units
 from allotment_hub.broker.services.time_limits import TimeLimits
 from allotment_hub.broker.store import notices as table
@@ -25,8 +25,7 @@ from allotment_hub.site import BudgetPolicies
 __all__ = ["BudgetWatch"]
 
 _log = logging.getLogger(__name__)
-_WHO: Final = "broker/budget"
-"""Nobody's name: the hub allows no slash in one, so nobody can take back what this announced."""
+_WHO: Final = f"{PLATFORM}budget"
 _EVERY_S: Final = 5.0
 _USED_UP: Final = 100
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from allotment_spawner.core.errors import NoSuchLease, WrongState
 
-from allotment_hub.broker.services.notices import Notices, Words
+from allotment_hub.broker.services.notices import PLATFORM, Notices, Words
 from allotment_hub.broker.store import notices as table
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
@@ -17,8 +17,7 @@ from allotment_hub.broker.store.store import Store
 __all__ = ["TimeLimits"]
 
 _log = logging.getLogger(__name__)
-_WHO: Final = "broker/limit"
-"""Nobody's name: the hub allows no slash in one."""
+_WHO: Final = f"{PLATFORM}limit"
 
 
 class TimeLimits:
