@@ -56,14 +56,15 @@ def stream(
 
 
 def _print(rounds: Iterable[Samples | Unreachable], every_s: float, count: int | None) -> None:
-    """By the broker's own times, so that a late line makes no other one late."""
+    """By the broker's own times, so that a late line makes no other one late. After its clock was set back
+    it counts anew: nobody waits until the clock is where it was."""
     last: Samples | None = None
     printed = 0
     for found in rounds:
         if isinstance(found, Unreachable):
             remark(f"{found.sentence} {found.next_step}")
             continue
-        if last is not None and (found.at - last.at).total_seconds() < every_s * _EARLY:
+        if last is not None and 0 <= (found.at - last.at).total_seconds() < every_s * _EARLY:
             continue
         last, printed = found, printed + 1
         sys.stdout.write(found.model_dump_json() + "\n")
