@@ -53,6 +53,8 @@ class CountingSampler:
     hangs: bool = False
     calls: int = 0
     factor: float = 2.0
+    waits_s: float = 0.0
+    """What it waits for another session after it has read the counters."""
 
     async def sample(self, workloads: Sequence[Workload]) -> Mapping[str, WorkloadSample]:
         self.calls += 1
@@ -60,8 +62,10 @@ class CountingSampler:
             await asyncio.Event().wait()
         if self.fails:
             raise EngineUnavailable("The engine is away.", "Wait.")
-        cpu_s = self.factor * (self.clock().timestamp() - 1e9)
-        return {str(one.lease): WorkloadSample(lease=str(one.lease), cpu_s=cpu_s) for one in workloads}
+        read_s = self.clock().timestamp()
+        cpu_s = self.factor * (read_s - 1e9)
+        self.clock.advance(self.waits_s)
+        return {str(one.lease): WorkloadSample(str(one.lease), cpu_s, read_s=read_s) for one in workloads}
 
 
 @dataclass
@@ -197,6 +201,15 @@ async def test_one_missed_round_is_bridged() -> None:
     await bench.round()
     bench.sampler.fails = False
     assert (await bench.round()).workloads["lease-1"].cpu_cores_used == pytest.approx(2.0)
+
+
+async def test_an_answer_that_waited_for_another_session_changes_no_rate() -> None:
+    bench = Bench()
+    await bench.round()
+    bench.sampler.waits_s = 0.15
+    assert (await bench.round()).workloads["lease-1"].cpu_cores_used == pytest.approx(2.0)
+    bench.sampler.waits_s = 0.0
+    assert (await bench.round(0.05)).workloads["lease-1"].cpu_cores_used == pytest.approx(2.0)
 
 
 async def test_a_counter_that_begins_anew_is_unknown_for_one_round() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -159,3 +161,34 @@ async def test_two_containers_of_one_lease_are_added_and_unknown_stays_unknown(
     assert (found.cpu_s, found.memory_used_bytes, found.processes) == (5.0, 360_000_000, 2)
     assert (found.memory_limit_bytes, found.network_rx_bytes) == (None, None)
     assert added(found, found).cpu_s == 10.0
+
+
+class SilentDocker:
+    """Answers only when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+
+    def stats(self, _ref: str, **_options: bool) -> dict[str, object]:
+        self.may_answer.wait()
+        return {}
+
+    def close(self) -> None:
+        self.may_answer.set()
+
+
+async def test_who_is_read_from_files_is_not_older_for_who_does_not_answer(proc: Path, root: Path) -> None:
+    (proc / "7" / "cgroup").write_text(f"0::/docker/{ID}\n")
+    write(root / "docker" / ID, V2)
+    silent = SilentDocker()
+    sampler = DockerSampler(
+        cgroups=Cgroups(proc=proc, root=root), client_factory=lambda: silent, deadline_s=0.3
+    )
+    hangs = Workload("b", "0123abcd", "lease-2", "ben", "", "running", (), (8,), container_id="cd" * 32)
+    works = Workload("a", "0123abcd", "lease-1", "ada", "", "running", (), (7,), container_id=ID)
+    found = await sampler.sample([hangs, works])
+    back_s = time.monotonic()
+    sampler.close()
+    assert set(found) == {"lease-1"}
+    assert found["lease-1"].read_s is not None
+    assert back_s - found["lease-1"].read_s > 0.2

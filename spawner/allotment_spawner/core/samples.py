@@ -66,3 +66,5 @@ class WorkloadSample:
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
     processes: int | None = None
+    read_s: float | None = None
+    """When the counters were read, on the monotonic clock of this process: an answer may wait for others."""

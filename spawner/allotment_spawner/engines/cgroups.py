@@ -25,6 +25,8 @@ class Counted:
     disk_write_bytes: int | None = None
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
+    read_s: float | None = None
+    """When, in monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,15 @@ class DockerSampler:
             self._folders.pop(container_id, None)
             return None
         self._folders[container_id] = folders
+        read_s = time.monotonic()
         received, sent = self._cgroups.network(workload.pids, container_id) or (None, None)
-        return replace(counted, network_rx_bytes=received, network_tx_bytes=sent)
+        return replace(counted, network_rx_bytes=received, network_tx_bytes=sent, read_s=read_s)
 
     def _from_docker(self, engine_ref: str) -> Counted | None:
         """None when it is gone."""
         try:
-            return counted_by_docker(self._client().stats(engine_ref, stream=False, one_shot=True))
+            counted = counted_by_docker(self._client().stats(engine_ref, stream=False, one_shot=True))
+            return replace(counted, read_s=time.monotonic())
         except NotFound:
             return None
 
@@ -128,10 +130,10 @@ def _put(samples: dict[str, WorkloadSample], workload: Workload, counted: Counte
 
 def added(one: WorkloadSample, other: WorkloadSample) -> WorkloadSample:
     """Two workloads of one lease together; what is unknown of either is unknown."""
-    names = (field.name for field in fields(WorkloadSample) if field.name != "lease")
+    names = (field.name for field in fields(WorkloadSample) if field.name not in ("lease", "read_s"))
     pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
     sums = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
-    return WorkloadSample(lease=one.lease, **sums)
+    return WorkloadSample(lease=one.lease, read_s=other.read_s, **sums)
 
 
 def counted_by_docker(stats: Mapping[str, Any]) -> Counted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ def _together(lease: str, counted: Sequence[_Counted]) -> WorkloadSample:
         memory_used_bytes=_sum([one.memory_bytes for one in counted]),
         disk_read_bytes=_sum([one.read_bytes for one in counted]),
         disk_write_bytes=_sum([one.write_bytes for one in counted]),
+        read_s=time.monotonic(),
         processes=sum(not one.ended for one in counted),
     )
 

@@ -77,6 +77,7 @@ class Collector:
         self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _SECOND)
         self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ALONE)
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
+        """Lease -> its last sample, and when its counters were read."""
         self.latest = Round(at=clock())
         self.changed = Changes()
         self.rounds = 0
@@ -147,22 +148,30 @@ class Collector:
         if found is None:
             missing[ENGINE] = why or ""
             return {}
-        now = self._steady()
-        rates = {
-            lease.id: self._rates(found[lease.id], self._cores(lease), now)
+        back_s = self._steady()
+        read = {
+            lease.id: (_read_s(found[lease.id], back_s), found[lease.id])
             for lease in leases
             if lease.id in found
         }
+        rates = {
+            lease.id: self._rates(read[lease.id], self._cores(lease)) for lease in leases if lease.id in read
+        }
         kept = {lease.id for lease in leases}
-        self._before = {lease: old for lease, old in self._before.items() if lease in kept}
-        self._before.update({lease: (now, found[lease]) for lease in rates})
+        self._before = {lease: old for lease, old in self._before.items() if lease in kept} | read
         return rates
 
     def _running(self, lease: Lease) -> list[Workload]:
         return [one for one in self._seen.workloads.get(lease.id, ()) if one.state == "running"]
 
-    def _rates(self, sample: WorkloadSample, cores: float | None, now: float) -> WorkloadRates:
+    def _rates(self, read: tuple[float, WorkloadSample], cores: float | None) -> WorkloadRates:
+        now, sample = read
         at, before = self._before.get(sample.lease, (now, None))
         if now - at > _OLDEST_ROUNDS * self.every_s:
             before = None
         return rates_of(before, sample, seconds=now - at, cpu_cores=cores)
+
+
+def _read_s(sample: WorkloadSample, back_s: float) -> float:
+    """An answer that waited for one slow container tells of a moment before it came back."""
+    return back_s if sample.read_s is None else sample.read_s
