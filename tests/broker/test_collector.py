@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -174,6 +174,22 @@ async def test_an_agent_that_hangs_is_asked_once_and_not_again_until_it_answers(
     await until(lambda: asked == 1)
     assert (await bench.round()).devices["MIG-1"] == PIECE
     assert asked == 2
+
+
+async def test_an_error_of_a_gpu_that_was_told_too_late_is_not_lost() -> None:
+    let_go, told = asyncio.Event(), [(79,), ()]
+
+    async def slow() -> NodeSamples:
+        await let_go.wait()
+        return NodeSamples("node", BEGAN, True, (replace(CARD, xids=told.pop(0)), PIECE))
+
+    bench = Bench(devices=slow, every_s=0.05)
+    assert AGENT in (await bench.round()).missing
+    let_go.set()
+    await until(lambda: len(told) == 1)
+    found = await bench.round()
+    assert found.gpus["GPU-0"].xids == (79,)
+    assert found.devices["MIG-1"].xids is None
 
 
 @pytest.mark.parametrize("way", ["fails", "hangs"])

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -26,6 +27,7 @@ __all__ = ["Collector", "FillIn", "Keeper"]
 _log = logging.getLogger(__name__)
 _ALONE, _FIRST, _SECOND = 0.8, 0.5, 0.3
 """Of the time between two rounds, what a source may take; the exporter is asked after the agent."""
+_MOST_XIDS = 64
 _OLDEST_ROUNDS = 3
 """A rate over more rounds than this says nothing of now."""
 
@@ -73,11 +75,13 @@ class Collector:
         self._clock = clock
         self._steady = steady
         share = _ALONE if fill_in is None else _FIRST
-        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * share)
+        self._agent: Source[NodeSamples] = Source(name="agent", limit_s=every_s * share, late=self._note_xids)
         self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _SECOND)
         self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ALONE)
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
         """Lease -> its last sample, and when its counters were read."""
+        self._late_xids: dict[str, tuple[int, ...]] = {}
+        """GPU UUID -> what an answer told that came too late."""
         self.latest = Round(at=clock())
         self.changed = Changes()
         self.rounds = 0
@@ -127,7 +131,7 @@ class Collector:
             missing[AGENT] = why or ""
             return {}, self.latest.simulated
         missing.update(node.unread)
-        found = {sample.device_uuid: sample for sample in node.devices}
+        found = {sample.device_uuid: self._with_late_xids(sample) for sample in node.devices}
         fill_in = self._fill_in
         if fill_in is not None:
             more, why = await self._exporter.ask(lambda: fill_in(node.devices))
@@ -135,6 +139,17 @@ class Collector:
                 missing[DCGM] = why
             found.update(more or {})
         return found, node.simulated
+
+    def _note_xids(self, late: NodeSamples) -> None:
+        """The driver gives each error once, and a GPU that fails is what makes an answer late."""
+        for sample in late.devices:
+            if sample.xids:
+                known = self._late_xids.get(sample.device_uuid, ())
+                self._late_xids[sample.device_uuid] = (known + sample.xids)[:_MOST_XIDS]
+
+    def _with_late_xids(self, sample: DeviceSample) -> DeviceSample:
+        late = self._late_xids.pop(sample.device_uuid, None)
+        return sample if late is None else replace(sample, xids=late + (sample.xids or ()))
 
     async def _all_workloads(
         self, leases: Sequence[Lease], missing: dict[str, str]

@@ -17,11 +17,15 @@ T = TypeVar("T")
 
 class Source(Generic[T]):
     """One call at a time. What is not back in time goes on, so that it is neither doubled nor cut off;
-    its late answer is dropped, because it tells of another moment."""
+    its late answer is dropped, because it tells of another moment. `late` is told of it before the next
+    question, for what is said only once."""
 
-    def __init__(self, *, name: str, limit_s: float) -> None:
+    def __init__(
+        self, *, name: str, limit_s: float, late: Callable[[T], None] = lambda _answer: None
+    ) -> None:
         self.name = name
         self._limit_s = limit_s
+        self._told_late = late
         self._late: asyncio.Future[T] | None = None
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]:
@@ -56,5 +60,9 @@ class Source(Generic[T]):
             await asyncio.gather(late, return_exceptions=True)
 
     def _drop(self, late: asyncio.Future[T]) -> None:
-        if not late.cancelled() and late.exception() is not None:
+        if late.cancelled():
+            return
+        if late.exception() is None:
+            self._told_late(late.result())
+        else:
             _log.debug("the %s answered late with an error: %s", self.name, late.exception())
