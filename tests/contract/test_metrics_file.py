@@ -70,6 +70,26 @@ def test_rounds_are_read_before_and_after_they_are_rolled_up(writer: Writer, pat
     assert windows(path, 0, 120, 60) == {0: (60, pytest.approx(0.275, abs=0.006), 0.55)}
 
 
+def test_what_is_rolled_up_while_it_is_read_is_neither_missing_nor_doubled(
+    writer: Writer, path: Path
+) -> None:
+    for second in range(0, 60, 5):
+        writer.add(T0 + second, 5, cores(second))
+    with Reader.of(path) as reader:
+        assert reader is not None
+        begun: list[str] = []
+
+        def meanwhile(statement: str) -> None:
+            begun.append(statement)
+            if "FROM rounds" in statement:
+                writer.roll_minute(T0 + 60)
+
+        reader._connection.set_trace_callback(meanwhile)
+        found = reader.samples("workload", "lease-1", T0, T0 + 60)
+    assert [one.at_s - T0 for one in found] == list(range(0, 60, 5))
+    assert any("FROM rounds" in statement for statement in begun)
+
+
 def test_two_days_become_minutes_hours_and_days(writer: Writer, path: Path) -> None:
     """Against means and maxima of the codes themselves; one hour in which the broker was away."""
     codes = {minute: (minute * 7919) % 400 for minute in range(2 * 24 * 60) if not 600 <= minute < 660}

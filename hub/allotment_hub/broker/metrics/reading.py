@@ -42,7 +42,7 @@ class Total:
 
 
 class Reader:
-    """One open file, read only; many may read while one writes."""
+    """One open file as it was at the first look, read only; many may read while one writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -55,8 +55,10 @@ class Reader:
             yield None
             return
         with closing(
-            sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)
+            sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, isolation_level=None)
         ) as connection:
+            # what is rolled up between two looks would be seen in neither place
+            connection.execute("BEGIN")
             yield cls(connection)
 
     def total(self, kind: Kind, name: str) -> Total | None:
