@@ -131,6 +131,34 @@ async def test_a_slice_shows_its_load_and_what_is_unknown_is_null(api: BrokerApi
     assert (device["sm_percent"], device["power_w"]) == (None, None)
 
 
+async def test_what_a_device_did_for_somebody_else_is_not_shown_to_who_gets_it_next(api: BrokerApi) -> None:
+    hers = await api.session("ann", flavor="gpu-full")
+    card = next(one.uuid for one in (await api.agent.inventory()).gpus if not one.mig)
+    pid = api.agent.control.load(card, used_bytes=4 * GIB, work=SimWork(sm_percent=70, power_w=300))
+    await sampled(api)
+    api.agent.control.unload(pid=pid)
+    async with api.client(HUB_TOKEN) as hub:
+        await hub.delete(f"leases/{hers}?reason=stopped")
+    await until(lambda: not monitoring(api).live.frame().leases)
+    his = await api.session("ben", flavor="gpu-full")
+    async with api.served() as url, listening(url, api.hub.add_token("ben", ACCESS)) as rounds:
+        (session,) = (await anext(rounds))["leases"]
+        (device,) = session["devices"]
+        assert (device["uuid"], device["sm_percent"], device["power_w"]) == (card, None, None)
+        power = {
+            key: value for key, value in (await page(api)).items() if key[0] == "allotment_gpu_power_watts"
+        }
+        assert [key for key in power if f"lease={his}" in key] == []
+        assert [value for key, value in power.items() if f"device={card}" in key] == [300]
+        await sampled(api)
+        while True:
+            (session,) = (await anext(rounds))["leases"]
+            if session["devices"][0]["memory_used_bytes"] is not None:
+                break
+    assert session["devices"][0]["sm_percent"] == 0
+    assert any(f"lease={his}" in key for key in await page(api) if key[0] == "allotment_gpu_power_watts")
+
+
 async def test_ten_listeners_cost_as_much_as_one(api: BrokerApi) -> None:
     await api.session("ann", flavor="gpu-10gb")
     token = api.hub.add_token("ann", ACCESS)

@@ -108,13 +108,13 @@ class Collector:
     async def once(self) -> Round:
         """One round: ask all, at the same time, keep what answered."""
         at, began = self._clock(), self._steady()
-        leases = self._book.in_state(LeaseState.ACTIVE)
+        leases, holders = self._book.in_state(LeaseState.ACTIVE), _holders(self._book.all())
         missing: dict[str, str] = {}
         (devices, simulated), workloads = await asyncio.gather(
             self._all_devices(missing), self._all_workloads(leases, missing)
         )
         gpus = {uuid: sample for uuid, sample in devices.items() if sample.gpu_uuid == uuid}
-        taken = Round(at, devices, gpus, workloads, missing, simulated)
+        taken = Round(at, devices, gpus, workloads, missing, simulated, holders)
         why = None if self._keeper is None else self._keeper.keep(taken, leases)
         if why is not None:
             missing[FILE] = why
@@ -185,6 +185,10 @@ class Collector:
         if now - at > _OLDEST_ROUNDS * self.every_s:
             before = None
         return rates_of(before, sample, seconds=now - at, cpu_cores=cores)
+
+
+def _holders(leases: Sequence[Lease]) -> dict[str, str]:
+    return {device.uuid: lease.id for lease in leases for device in lease.devices if device.uuid is not None}
 
 
 def _read_s(sample: WorkloadSample, back_s: float) -> float:

@@ -116,8 +116,7 @@ def device_families(
     machine: Machine, latest: Round, sessions: Sequence[LeaseReading], xids: Mapping[tuple[str, str], int]
 ) -> list[Metric]:
     """Each GPU and each slice; `lease` and `flavor` are empty while nobody has it."""
-    holders = {device.uuid: one for one in sessions for device in one.devices}
-    found = list(_samples(machine, latest, holders))
+    found = list(_samples(machine, latest, {one.lease: one for one in sessions}))
     reasons = [
         ((*labels[:2], reason), 1.0) for labels, sample in found for reason in sample.clock_reasons or ()
     ]
@@ -211,7 +210,7 @@ def _session(one: LeaseReading, *, name_people: bool) -> tuple[str, ...]:
 
 
 def _samples(
-    machine: Machine, latest: Round, holders: Mapping[str, LeaseReading]
+    machine: Machine, latest: Round, sessions: Mapping[str, LeaseReading]
 ) -> Iterator[tuple[tuple[str, ...], DeviceSample]]:
     for facts in machine.gpus:
         parts = [(facts.gpu.uuid, "")]
@@ -219,7 +218,7 @@ def _samples(
         for uuid, profile in parts:
             sample = latest.devices.get(uuid)
             if sample is not None:
-                held = holders.get(uuid)
+                held = sessions.get(latest.holders.get(uuid, ""))
                 lease, flavor = ("", "") if held is None else (held.lease, held.flavor)
                 yield (facts.gpu.uuid, uuid, profile, lease, flavor), sample
 

@@ -94,7 +94,7 @@ class Readings:
             budget=None,
             ends_at=self._money.ends_at(lease),
             devices=tuple(
-                _device(device, latest, models.get(device.gpu_uuid))
+                _device(device, lease.id, latest, models.get(device.gpu_uuid))
                 for device in lease.devices
                 if device.uuid is not None and lease.granted_at is not None
             ),
@@ -121,11 +121,9 @@ def since_of(lease: Lease) -> datetime:
     return by_state.get(lease.state) or lease.created_at
 
 
-def _device(device: Device, latest: Round, model: str | None) -> DeviceReading:
+def _device(device: Device, lease_id: str, latest: Round, model: str | None) -> DeviceReading:
     uuid = device.uuid or ""
-    sample = latest.devices.get(uuid)
-    if sample is None and uuid == device.gpu_uuid:
-        sample = latest.gpus.get(uuid)
+    sample = latest.devices.get(uuid) if latest.holders.get(uuid) == lease_id else None
     found: dict[str, Any] = {} if sample is None else {name: getattr(sample, name) for name in _SAMPLED}
     return DeviceReading(uuid=uuid, gpu_uuid=device.gpu_uuid, profile=device.profile, model=model, **found)
 

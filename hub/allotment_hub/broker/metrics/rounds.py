@@ -45,6 +45,8 @@ class Round:
     """Lease id."""
     missing: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
+    holders: Mapping[str, str] = field(default_factory=dict)
+    """Device UUID -> the lease that had it when the round began: what it did is nobody else's."""
 
 
 def rate(before: float | None, now: float | None, seconds: float) -> float | None:
