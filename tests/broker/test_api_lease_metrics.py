@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,25 @@ async def test_a_card_goes_on_for_others_and_that_is_not_shown(tmp_path: Path) -
             at for at, power in zip(found.at, card["power_w"].mean or [], strict=True) if power is not None
         ]
         assert max(shown) < BEGAN + timedelta(seconds=300)
+    kept.series.close()
+
+
+@pytest.mark.parametrize("hours_only", [False, True])
+async def test_a_window_that_begins_before_the_session_holds_nothing_that_its_card_did_for_others(
+    tmp_path: Path, hours_only: bool
+) -> None:
+    kept = Kept(tmp_path)
+    kept.lease = a_lease(devices=[a_device(1)], active_at=BEGAN + timedelta(minutes=50, seconds=30))
+    await kept.rounds(0, 8000)
+    if hours_only:
+        with closing(sqlite3.connect(kept.path)) as connection:
+            connection.execute("DELETE FROM blocks WHERE key >> 60 IN (1, 3)")
+            connection.commit()
+    card = (await kept.of(step_s=3600, stopped_s=70 * 60)).devices[0].card
+    assert card is not None
+    # 100 W: nine full minutes before the hour, and ten after it
+    assert card["energy_j"].sum == ([None, None] if hours_only else [54_000.0, 60_000.0])
+    assert card["energy_j"].missing == ([1, 1] if hours_only else [pytest.approx(0.053, abs=1e-3), 0])
     kept.series.close()
 
 

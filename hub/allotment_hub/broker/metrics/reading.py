@@ -96,9 +96,12 @@ class Reader:
                 if number == subject:
                     yield Sample(at / _TENTHS, each / _TENTHS, codes)
 
-    def windows(self, kind: Kind, name: str, from_s: float, to_s: float, step_s: int) -> Mapping[int, Cells]:
+    def windows(
+        self, kind: Kind, name: str, from_s: float, to_s: float, step_s: int, *, inside: bool = False
+    ) -> Mapping[int, Cells]:
         """Number of the window since 1970 (each `step_s` long, a multiple of 60) -> its cells; those of
-        which nothing is known are left out. Minutes serve what the hours do not hold yet."""
+        which nothing is known are left out. Minutes serve what the hours do not hold yet. `inside`: of
+        minutes and hours that lie in this time as a whole only."""
         subject = self._subject(kind, name)
         if subject is None:
             return {}
@@ -107,10 +110,12 @@ class Reader:
         whole: set[int] = set()
         if step_s % HOURS.step_s == 0:
             for hour, cells in self._rows(HOURS, subject, layout, from_s, to_s):
-                whole.add(hour)
-                rows.setdefault(hour * HOURS.step_s // step_s, []).append(cells)
+                if not inside or _lies_in(HOURS, hour, from_s, to_s):
+                    whole.add(hour)
+                    rows.setdefault(hour * HOURS.step_s // step_s, []).append(cells)
         for minute, cells in self._rows(MINUTES, subject, layout, from_s, to_s):
-            if minute // _MINUTE_S not in whole:
+            taken = not inside or _lies_in(MINUTES, minute, from_s, to_s)
+            if taken and minute // _MINUTE_S not in whole:
                 rows.setdefault(minute * _MINUTE_S // step_s, []).append(cells)
         return {number: together(layout, several) for number, several in sorted(rows.items())}
 
@@ -149,3 +154,7 @@ class Reader:
             "SELECT id FROM subjects WHERE kind = ? AND name = ?", (kind, name)
         ).fetchone()
         return None if found is None else int(found[0])
+
+
+def _lies_in(level: Level, number: int, from_s: float, to_s: float) -> bool:
+    return from_s <= number * level.step_s and (number + 1) * level.step_s <= to_s

@@ -164,9 +164,10 @@ class _Shown:
             return of_samples(layout, self._samples(kind, name), axis)
         windows = {}
         if self._reader is not None:
-            # only of the session's own time: a card goes on working for others
+            # only of the session's own time: a card works for others before it and goes on afterwards
             low, high = max(ask.from_s, ask.life[0]), min(ask.to_s, ask.life[1])
-            windows = dict(self._reader.windows(kind, name, low, high, ask.step_s))
+            found = self._reader.windows(kind, name, low, high, ask.step_s, inside=kind == "gpu")
+            windows = dict(found)
         return of_windows(layout, windows, axis, ask.step_s)
 
     def _samples(self, kind: Kind, name: str) -> Sequence[Sample]:
