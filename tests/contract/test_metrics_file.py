@@ -90,6 +90,20 @@ def test_what_is_rolled_up_while_it_is_read_is_neither_missing_nor_doubled(
     assert any("FROM rounds" in statement for statement in begun)
 
 
+def test_two_years_are_read_block_by_block_and_not_minute_by_minute(writer: Writer, path: Path) -> None:
+    year = 365 * 86400
+    for second in (0, 5, 2 * year - 120, 2 * year - 60):
+        writer.add(T0 + second, 5, cores(100))
+        roll(writer, T0 + second)
+    looks: list[str] = []
+    with Reader.of(path) as reader:
+        assert reader is not None
+        reader._connection.set_trace_callback(looks.append)
+        found = reader.windows("workload", "lease-1", T0, T0 + 2 * year, 86400)
+    assert [cells[0] and cells[0].known_s for cells in found.values()] == [10, 5]
+    assert len(looks) < 2 * 365 * 25 + 100
+
+
 def test_two_days_become_minutes_hours_and_days(writer: Writer, path: Path) -> None:
     """Against means and maxima of the codes themselves; one hour in which the broker was away."""
     codes = {minute: (minute * 7919) % 400 for minute in range(2 * 24 * 60) if not 600 <= minute < 660}

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from allotment_hub.broker.metrics.cells import Cell, from_columns, from_text, together
 from allotment_hub.broker.metrics.fields import LAYOUTS, Field, Kind
-from allotment_hub.broker.metrics.layout import HOURS, MINUTES, RAW_BLOCK_S, Level, Shelf, key_of
+from allotment_hub.broker.metrics.layout import HOURS, MINUTES, RAW_BLOCK_S, Level, Shelf, key_of, number_of
 from allotment_hub.broker.metrics.packing import Row
 from allotment_hub.broker.metrics.writing import opened, readable
 
@@ -126,13 +126,26 @@ class Reader:
         found: dict[int, Row] = {}
         for _, rows in self._blocks(level.shelf, level.block_s, subject, from_s, to_s):
             found.update({row[0] or 0: row for row in rows})
-        for number in range(int(from_s) // level.step_s, -(-int(to_s) // level.step_s)):
+        for number in self._fresh_numbers(level, from_s, to_s):
             if number not in found:
                 for row in self._fresh(level, number, subject):
                     found[number] = row
         for number, row in sorted(found.items()):
             if from_s - level.step_s < number * level.step_s < to_s:
                 yield number, from_columns(layout, row[1:])
+
+    def _fresh_numbers(self, level: Level, from_s: float, to_s: float) -> range:
+        """Only the last block is not packed yet: to look for each minute of two years takes seconds."""
+        low, high = int(from_s) // level.step_s, -(-int(to_s) // level.step_s)
+        keys = (key_of(level.fresh, low), key_of(level.fresh, high))
+        # one by one each is a single step in the tree
+        [first], [last] = (
+            self._connection.execute(
+                f"SELECT {which}(key) FROM blocks WHERE key >= ? AND key < ?", keys
+            ).fetchone()
+            for which in ("min", "max")
+        )
+        return range(0) if first is None else range(number_of(first), number_of(last) + 1)
 
     def _fresh(self, level: Level, number: int, subject: int) -> list[Row]:
         return self._at(key_of(level.fresh, number, subject))
