@@ -139,12 +139,11 @@ class Reader:
         low, high = int(from_s) // level.step_s, -(-int(to_s) // level.step_s)
         keys = (key_of(level.fresh, low), key_of(level.fresh, high))
         # one by one each is a single step in the tree
-        [first], [last] = (
-            self._connection.execute(
-                f"SELECT {which}(key) FROM blocks WHERE key >= ? AND key < ?", keys
-            ).fetchone()
-            for which in ("min", "max")
-        )
+        first, last = self._connection.execute(
+            "SELECT (SELECT min(key) FROM blocks WHERE key >= ? AND key < ?),"
+            " (SELECT max(key) FROM blocks WHERE key >= ? AND key < ?)",
+            keys * 2,
+        ).fetchone()
         return range(0) if first is None else range(number_of(first), number_of(last) + 1)
 
     def _fresh(self, level: Level, number: int, subject: int) -> list[Row]:
