@@ -90,6 +90,17 @@ def test_what_is_rolled_up_while_it_is_read_is_neither_missing_nor_doubled(
     assert any("FROM rounds" in statement for statement in begun)
 
 
+def test_a_minute_in_which_the_interval_was_changed_weighs_each_sample_by_its_own(
+    writer: Writer, path: Path
+) -> None:
+    for second in (0, 10):
+        writer.add(T0 + second, 10, cores(400))
+    for second in range(20, 60):
+        writer.add(T0 + second, 1, cores(100))
+    roll(writer, T0 + 60)
+    assert windows(path, 0, 60, 60) == {0: (60, 2, 4)}
+
+
 def test_two_years_are_read_block_by_block_and_not_minute_by_minute(writer: Writer, path: Path) -> None:
     year = 365 * 86400
     for second in (0, 5, 2 * year - 120, 2 * year - 60):

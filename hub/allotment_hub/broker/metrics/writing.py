@@ -7,6 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from allotment_hub.broker.metrics.cells import (
@@ -233,8 +234,18 @@ def opened(squeezed: bytes) -> list[list[int]]:
 
 
 def _cells(layout: Sequence[Field], rows: Sequence[Row]) -> list[Cell | None]:
-    each_s = (rows[0][1] or 0) / _TENTHS
-    return of_samples(layout, [row[2:] for row in rows], each_s=each_s, step_s=MINUTES.step_s)
+    """A broker that was started anew with another interval has samples of both in one minute."""
+    alike: dict[int, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(row[1] or 0, []).append(row[2:])
+    several = [
+        of_samples(layout, codes, each_s=each / _TENTHS, step_s=MINUTES.step_s)
+        for each, codes in alike.items()
+    ]
+    if len(several) == 1:
+        return several[0]
+    step_s = float(MINUTES.step_s)
+    return [cell and replace(cell, known_s=min(step_s, cell.known_s)) for cell in together(layout, several)]
 
 
 def _joined(earlier: Sequence[Row], later: Sequence[Row]) -> list[Row]:
