@@ -117,6 +117,15 @@ def test_the_table_fits_every_terminal(width: int, everybody: bool) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
 
 
+@pytest.mark.parametrize("width", [100, 160, 220])
+def test_one_long_name_hides_nothing_of_the_others(width: int) -> None:
+    hers = session(server="s" * 255, user="ann" * 80)
+    text = shown(hers, session(user="benjamin", server="notes"), width=width, everybody=True)
+    for part in ("70 %", "3.47 EUR", "benjamin", "(notes)"):
+        assert part in text
+    assert "…" in text
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(-5, "0 m"), (59, "0 m"), (3600, "1 h 00 m"), (86400 * 3 + 3600 * 4, "3 d 4 h")],

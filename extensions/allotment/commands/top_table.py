@@ -17,6 +17,7 @@ __all__ = ["UNKNOWN", "headline", "load_table", "size", "span"]
 UNKNOWN = "?"
 _BAR = 8
 _GIB = 2**30
+_NAMED = ("Person", "Session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,17 @@ def load_table(found: Samples, *, width: int, everybody: bool) -> Table:
     shown = [one for one in _COLUMNS if one.name not in idle]
     while sum(one.width for one in shown) > width and len(shown) > 1:
         shown.remove(max(shown, key=lambda one: one.rank))
+    # people choose names: a long one may take what is left over, not what others need
+    named = sum(one.name in _NAMED for one in shown)
+    more = max(0, width - sum(one.width for one in shown)) // max(1, named)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in shown:
         table.add_column(
-            column.name, justify="right" if column.right else "left", no_wrap=True, overflow="ellipsis"
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=column.width - 1 + more if column.name in _NAMED else None,
         )
     for one in found.leases:
         table.add_row(*(column.cell(one, found) for column in shown))
