@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from allotment_hub.broker.services.views import (
     EngineHealthView,
+    Explanation,
     FleetView,
     GpuView,
     HealthView,
     ProcessView,
+    RuleView,
     SliceView,
     StrayView,
     WholeView,
@@ -62,6 +64,14 @@ def fleet(*gpus: GpuView, **more: Any) -> FleetView:
         "engine": EngineHealthView(name="local", ok=True), "gpus": gpus, "strays": (),
     }  # fmt: skip
     return FleetView.model_validate(fields | more)
+
+
+def pages() -> Pages:
+    return Pages(title="T", currency="c", engine="docker", simulated=False, prefix="/p", version="1")
+
+
+def board(leases: list[LeaseView], explanations: dict[str, Explanation]) -> BoardData:
+    return BoardData(leases=leases, flavors=[], environments=[], explanations=explanations, fleet=None)
 
 
 def slice_(start: int, size: int, state: str = "leased", **more: Any) -> SliceView:
@@ -116,8 +126,14 @@ def test_session_cards(state: str, link: str, action: str | None) -> None:
 def test_ended_sessions_say_why() -> None:
     over = lease("ended", end_reason="start_failed", ended_at=NOON)
     assert sessions([over], flavors=[], environments=[], explanations={}, currency="") == []
-    ended = ended_sessions([over], flavors=[], currency="credits")[0]
-    assert (ended.reason, ended.cost) == ("did not start", None)
+    ended = ended_sessions([over], flavors=[], explanations={}, currency="credits")[0]
+    assert (ended.reason, ended.cost, ended.why) == ("did not start", None, None)
+    stopped = RuleView(rule="stopped", sentence="It was stopped.")
+    announced = RuleView(rule="announced", sentence="<Used up>")
+    why = Explanation(lease="l1", state="ended", sentence="", rules=(stopped, announced), devices=(), help=())
+    assert "&lt;Used up&gt;" in pages().board(board([over], {"l1": why}))
+    bare = why.model_copy(update={"rules": (stopped,)})
+    assert "It was stopped." not in pages().board(board([over], {"l1": bare})), "said already"
 
 
 def test_a_session_says_what_it_has_cost_and_who_pays() -> None:
@@ -202,10 +218,9 @@ def test_findings_come_with_remedies() -> None:
 
 
 def test_pages_render_what_is_unknown() -> None:
-    pages = Pages(title="T", currency="c", engine="docker", simulated=False, prefix="/p", version="1")
     empty = fleet(node=None, boot_id=None, simulated=None, agent=HealthView(ok=False)).model_dump()
     data = BoardData(leases=[], flavors=[], environments=[], explanations={}, fleet=empty)
-    page = pages.page(data, person="ann", csrf="x")
+    page = pages().page(data, person="ann", csrf="x")
     assert "node unknown" in page
     assert "driver unknown" in page
     assert "the agent does not answer" in page

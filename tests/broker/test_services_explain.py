@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from allotment_testing.broker_world import BrokerWorld, small_catalog, until
+from allotment_testing.budget_life import fund, run, world_in
 from allotment_testing.protocol_spawner import ProtocolSpawner
 
 
@@ -48,3 +49,26 @@ async def test_a_waiter_who_hangs_up_after_the_end_is_forgotten(tmp_path: Path) 
         await until(lambda: not broker.scheduler._waiters.is_connected(waiting.lease))
         await world.rounds(broker)
         assert waiting.lease not in broker.scheduler._waiters._left
+
+
+async def test_who_comes_back_reads_what_stopped_the_session(tmp_path: Path) -> None:
+    world = world_in(tmp_path, {"ada": "physics", "bob": "physics"})
+    async with world.broker() as broker:
+        await fund(broker, "physics", "0.8")
+        ended, went = await run(world, broker, "ada"), await run(world, broker, "bob")
+        world.clock.advance(3600)
+        await broker.budget_watch.round()
+        await went.stop(broker)
+        world.clock.advance(601)
+        await world.rounds(broker, 2)
+        assert set(world.hub.stop_requests) == {("ada", "")}
+        await ended.stop(broker)
+        await world.rounds(broker, 2)
+        told = await broker.explainer.explain(ended.lease, for_operator=False)
+        assert told.sentence == (
+            "It was stopped, as announced: "
+            "The budget of physics is used up, so this session ends at 10:10 UTC."
+        )
+        assert [rule.rule for rule in told.rules] == ["stopped", "announced"]
+        told = await broker.explainer.explain(went.lease, for_operator=False)
+        assert told.sentence == "It was stopped.", "before the announced end, by its owner"

@@ -48,6 +48,7 @@ class EndedSession:
     ended: datetime | None
     reason: str
     cost: str | None
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,14 @@ def _link(lease: LeaseView, *, pending: bool) -> str:
 
 
 def ended_sessions(
-    leases: Sequence[LeaseView], *, flavors: Sequence[FlavorView], currency: str, limit: int = 5
+    leases: Sequence[LeaseView],
+    *,
+    flavors: Sequence[FlavorView],
+    explanations: Mapping[str, Any],
+    currency: str,
+    limit: int = 5,
 ) -> list[EndedSession]:
+    """The newest. `explanations`: lease id -> its explanation, of those for which it was asked."""
     titles = {one.id: one.title for one in flavors}
     over = [lease for lease in leases if lease.state is LeaseState.ENDED][:limit]
     return [
@@ -141,9 +148,15 @@ def ended_sessions(
             ended=lease.ended_at,
             reason="unknown" if lease.end_reason is None else END_WORDS[lease.end_reason],
             cost=_cost(lease, currency),
+            why=_more(explanations.get(lease.id)),
         )
         for lease in over
     ]
+
+
+def _more(explanation: Any) -> str | None:
+    """What it says beyond the reason itself: the first rule is that reason."""
+    return explanation.rules[-1].sentence if explanation is not None and explanation.rules[1:] else None
 
 
 def choices(flavors: Sequence[FlavorView]) -> list[Choice]:

@@ -25,7 +25,8 @@ STATIC: Final = HERE / "static"
 @dataclass(frozen=True, slots=True)
 class BoardData:
     """`fleet` is the fleet view as plain data, None for people who are no operators.
-    `explanations`: lease id -> explanation (`sentence`, `help`) of those that wait."""
+    `explanations`: lease id -> explanation (`sentence`, `help`, `rules`) of those that wait, and of the one
+    that ended last."""
 
     leases: Sequence[LeaseView]
     flavors: Sequence[FlavorView]
@@ -86,7 +87,12 @@ class Pages:
                 explanations=data.explanations,
                 currency=self._currency,
             ),
-            "ended": board.ended_sessions(data.leases, flavors=data.flavors, currency=self._currency),
+            "ended": board.ended_sessions(
+                data.leases,
+                flavors=data.flavors,
+                explanations=data.explanations,
+                currency=self._currency,
+            ),
             "choices": board.choices(data.flavors),
             "machine": data.fleet,
             "gpus": machine.cards(data.fleet) if data.fleet else [],

@@ -74,10 +74,11 @@ async def _data(context: Context, caller: Caller) -> BoardData:
 
 
 async def _explanations(context: Context, leases: list[LeaseView]) -> dict[str, Any]:
-    """Why each waiting one waits, in the words that its owner may read."""
+    """Why each waiting one waits, and what ended the last one, in the words that its owner may read."""
     waiting = [lease.id for lease in leases if lease.state is LeaseState.QUEUED][:_EXPLAINED]
+    over = [lease.id for lease in leases if lease.state is LeaseState.ENDED][:1]
     found: dict[str, Any] = {}
-    for lease_id in waiting:
+    for lease_id in waiting + over:
         try:
             found[lease_id] = await context.explainer.explain(lease_id, for_operator=False)
         except NoSuchLease:

@@ -21,6 +21,7 @@ from allotment_hub.broker.services.situation import Situation
 from allotment_hub.broker.services.steps import no_such_lease
 from allotment_hub.broker.services.views import DeviceHold, Explanation, RuleView
 from allotment_hub.broker.services.waiters import Waiters
+from allotment_hub.broker.store import notices
 from allotment_hub.broker.store.records import Lease
 from allotment_hub.broker.store.store import Store
 from allotment_hub.catalog import Catalog
@@ -95,8 +96,12 @@ class Explainer:
         sentence = _LIVES.get(lease.state, "")
         if lease.end_reason is not None:
             why = _ENDS[lease.end_reason]
-            sentence = why if lease.state is LeaseState.ENDED else f"{sentence} {why}"
             rules.append(RuleView(rule=lease.end_reason.value, sentence=why))
+            announced = await self._announced(lease)
+            if announced is not None:
+                rules.append(RuleView(rule="announced", sentence=announced))
+                why = f"{why.removesuffix('.')}, as announced: {announced}"
+            sentence = why if lease.state is LeaseState.ENDED else f"{sentence} {why}"
         if lease.refusal is not None:
             sentence = str(lease.refusal["detail"])
             rules.append(RuleView(rule=str(lease.refusal["code"]), sentence=sentence))
@@ -112,6 +117,14 @@ class Explainer:
             devices=(),
             help=tuple(helps),
         )
+
+    async def _announced(self, lease: Lease) -> str | None:
+        """What said before that it would be stopped by then: who was not there reads it afterwards."""
+        if lease.end_reason is not EndReason.STOPPED or lease.stopped_at is None:
+            return None
+        told = await self._store.read(lambda tx: notices.of_lease(tx.connection, lease.id))
+        due = [one for one in told if one.stop_at is not None and one.stop_at <= lease.stopped_at]
+        return due[-1].sentence if due else None
 
     async def _waiting(self, lease: Lease, for_operator: bool) -> Explanation:
         request = self._scheduler.request_for(lease)
