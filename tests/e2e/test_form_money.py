@@ -88,6 +88,7 @@ async def test_price_and_budget_can_be_read_everywhere(
     await expect(page.locator("#allot-money [data-line]")).to_have_text(
         ["3.10 of 20.00 GPU hours left", "0.03 of 20.00 credits left", "12.34 of 20.00 credits left"]
     )
+    await expect(page.locator("#allot-money time").first).to_have_text(re.compile(r" \d\d:\d\d CES?T$"))
     await page.locator(".allot-repo summary").click()
     await expect(page.get_by_role("link", name="What you have spent")).to_have_attribute(
         "href", "/services/allotment/usage"

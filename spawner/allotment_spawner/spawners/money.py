@@ -159,7 +159,8 @@ def _budget(one: QuoteBudget, currency: str) -> dict[str, Any]:
         "tone": "low" if percent < _LOW_PERCENT else "ok",
         "hard": one.hard,
         "renewed": one.period != "term",
-        "until": None if one.until is None else {"at": one.until.isoformat(), "day": f"{one.until:%Y-%m-%d}"},
+        "until": one.until
+        and {"at": one.until.isoformat(), "clock": f"{one.until:%Y-%m-%d} {clock(one.until)}"},
     }
 
 

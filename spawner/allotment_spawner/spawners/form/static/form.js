@@ -189,8 +189,10 @@
   events.addEventListener("changed", soon);
   // prices change by the clock, and what runs costs money meanwhile, without an event
   setInterval(() => document.hidden || soon(), 60000);
-  for (const day of form.querySelectorAll("time[data-day]")) {
-    day.textContent = new Date(day.dateTime).toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" });
+  // with the time: the house's midnight may be yesterday evening, or this one, on the person's clock
+  const moment = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  for (const until of form.querySelectorAll("time[data-until]")) {
+    until.textContent = new Date(until.dateTime).toLocaleString([], moment);
   }
   describe();
 })();
