@@ -213,6 +213,7 @@ async def test_what_cannot_answer_is_seen(tmp_path: Path) -> None:
     """An agent that is silent: no values of before, and the metric that says so."""
     async with broker_api(tmp_path, site=Site(metrics=MetricSettings(every_s=1))) as api:
         token = api.hub.add_token(api.hub.add_user("ann").name, READ_METRICS)
+        await api.session("ann", flavor="gpu-full")
         api.agent.stop_answering()
         await until(lambda: api.broker.monitoring.collector.missed["agent"] > 0)  # type: ignore[attr-defined]
         async with api.client(token) as client, asyncio.timeout(15):
@@ -221,3 +222,6 @@ async def test_what_cannot_answer_is_seen(tmp_path: Path) -> None:
                 page = (await client.get("http://broker/services/allotment/metrics")).text
     assert 'allotment_collector_missed_total{source="agent"}' in page
     assert "\nallotment_gpu_sm_utilization_ratio{" not in page
+    # nor what could start or can be used: nobody knows
+    for name in ("allotment_flavor_free", "allotment_flavor_capacity", "allotment_gpu_healthy"):
+        assert f"\n{name}{{" not in page

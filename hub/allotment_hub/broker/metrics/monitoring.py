@@ -186,9 +186,11 @@ class Monitoring:
 
     def _health(self, machine: Machine) -> Health:
         room: dict[str, tuple[int, int]] = {}
+        # without agent or engine nothing starts, and what could is as it was
+        answer = self._seen.agent_problem is None and self._seen.engine_problem is None
         for flavor_id, flavor in self._catalog.flavors.items():
             request = request_of(flavor_id, flavor, self._site.pools)
-            if request is not None and self._situation.known:
+            if request is not None and answer:
                 room[flavor_id] = capacity(request, machine.snapshot)
         inventory, installation = self._seen.inventory, self._installation
         return Health(
@@ -202,10 +204,13 @@ class Monitoring:
         )
 
     def _healthy(self, machine: Machine) -> dict[str, bool]:
-        """A GPU that somebody holds and that is not there any more is not healthy either."""
+        """A GPU that somebody holds and that is not there any more is not healthy either. While the agent does
+        not answer, a healthy one may be so no more."""
         found = {facts.gpu.uuid: facts.problem is None for facts in machine.gpus}
         held = self._book.holders() if self._situation.known else {}
-        return dict.fromkeys((uuid for uuid in held if uuid not in found), False) | found
+        found = dict.fromkeys((uuid for uuid in held if uuid not in found), False) | found
+        answers = self._seen.agent_problem is None
+        return {uuid: healthy for uuid, healthy in found.items() if answers or not healthy}
 
     def _collecting(self) -> Collecting:
         missed: Counter[str] = Counter()
