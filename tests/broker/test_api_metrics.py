@@ -280,6 +280,18 @@ async def test_people_are_named_only_where_operators_asked_for_it(tmp_path: Path
     assert [key for key in found if key[0] == "allotment_session_cost" and f"user={odd}" in key]
 
 
+async def test_rounds_that_follow_each_other_at_once_lose_no_error_of_a_gpu(api: BrokerApi) -> None:
+    card = (await api.agent.inventory()).gpus[0].uuid
+    await sampled(api)
+    for xid in (31, 43, 31):
+        api.agent.control.fault(card, xid)
+        await sampled(api)
+    await asyncio.sleep(0)
+    found = await page(api)
+    assert found["allotment_gpu_xid_errors_total", f"gpu={card}"] == 3
+    assert found["allotment_gpu_xid_errors_by_number_total", f"gpu={card}", "xid=31"] == 2
+
+
 async def test_ends_and_sums_of_the_ledger_are_counted(api: BrokerApi) -> None:
     lease = await api.session("ann", flavor="gpu-full")
     async with api.client(HUB_TOKEN) as hub:

@@ -187,9 +187,8 @@ def _broker(parts: Parts, settle_s: float) -> Broker:
 
 
 def _loops(parts: Parts) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-    sampling = (parts.metrics.collector.run, parts.monitoring_parts.monitoring.run)
-    money = (parts.money.budgets.watch.run,)
-    return (parts.home_parts.homes.run, *parts.room_parts.loops, *sampling, *money)
+    loops = (parts.metrics.collector.run, parts.money.budgets.watch.run)
+    return (parts.home_parts.homes.run, *parts.room_parts.loops, *loops)
 
 
 def _loader(parts: Parts) -> Callable[[], Awaitable[None]]:

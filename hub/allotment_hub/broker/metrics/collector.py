@@ -84,6 +84,8 @@ class Collector:
         """GPU UUID -> what an answer told that came too late."""
         self.latest = Round(at=clock())
         self.changed = Changes()
+        self.each: list[Callable[[Round], None]] = []
+        """Called with every round, for what only a single one tells; `changed` may pass over some."""
         self.rounds = 0
         self.took_s = 0.0
         """How long the last round took."""
@@ -121,6 +123,8 @@ class Collector:
         self.latest = taken
         self.rounds += 1
         self.missed.update(missing.keys())
+        for told in self.each:
+            told(taken)
         self.took_s = self._steady() - began
         self.changed.bump()
         return taken

@@ -102,13 +102,9 @@ class Monitoring:
         self._clock = clock
         self.live = live
         self.tally = tally
+        collector.each.append(tally.sampled)
         self._sums = Sums()
         self._one = asyncio.Lock()
-
-    async def run(self) -> None:
-        """Counts what only a single round tells; until cancelled."""
-        async for _ in self.collector.changed.subscribe():
-            self.tally.sampled(self.collector.latest)
 
     async def load(self) -> None:
         """What the book holds at the start."""
@@ -204,8 +200,8 @@ class Monitoring:
         )
 
     def _healthy(self, machine: Machine) -> dict[str, bool]:
-        """A GPU that somebody holds and that is not there any more is not healthy either. While the agent does
-        not answer, a healthy one may be so no more."""
+        """A GPU that somebody holds and that is not there any more is not healthy either. While the agent
+        does not answer, a healthy one may be so no more."""
         found = {facts.gpu.uuid: facts.problem is None for facts in machine.gpus}
         held = self._book.holders() if self._situation.known else {}
         found = dict.fromkeys((uuid for uuid in held if uuid not in found), False) | found
