@@ -164,6 +164,14 @@ def test_blank_and_senseless_values_are_unknown(value: str) -> None:
     assert readings(page(f"DCGM_FI_PROF_SM_ACTIVE{{{SLICE}}} {value}"), INVENTORY) == {}
 
 
+@pytest.mark.parametrize(
+    "name", ["GPU_TEMP", "SM_CLOCK", "FB_USED", "ECC_SBE_VOL_TOTAL", "CLOCK_THROTTLE_REASONS", "POWER_USAGE"]
+)
+@pytest.mark.parametrize("blank", [0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3])
+def test_dcgms_blank_of_32_bits_is_no_temperature(name: str, blank: int) -> None:
+    assert readings(page(f"DCGM_FI_DEV_{name}{{{WHOLE}}} {blank}"), INVENTORY) == {}
+
+
 def test_a_full_load_may_come_out_a_little_above_one() -> None:
     assert told("MIG-1", f"DCGM_FI_PROF_SM_ACTIVE{{{SLICE}}} 1.003").sm_percent == 100
 

@@ -19,6 +19,8 @@ __all__ = ["filled", "readings"]
 
 _BLANK = 140737488355328.0
 """DCGM's blank double, and less than its blank integers: values from here on mean "not known"."""
+_BLANKS_32 = range(0x7FFFFFF0, 0x80000000)
+"""The same for integers of 32 bits; a counter that passes through is unknown for one look."""
 _ROW = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)\{(.*)\}\s+(\S+)(?:\s+-?\d+)?")
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _OF_SLICES = frozenset({"sm_percent", "memory_bandwidth_percent", "memory_used_bytes", "memory_total_bytes"})
@@ -139,7 +141,7 @@ def _value(name: str, field: _Field, text: str) -> float | None:
         raw = float(text)
     except ValueError:
         return None
-    if not 0 <= raw < _BLANK:
+    if not 0 <= raw < _BLANK or raw in _BLANKS_32:
         return None  # NaN fails every comparison
     factor = field.factor
     if name.startswith("DCGM_FI_DEV_") and name.endswith("_UTIL_RATIO") and "." not in text:
