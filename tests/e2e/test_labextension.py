@@ -204,7 +204,7 @@ def test_an_announced_stop_saves_at_once_and_can_be_called_off(
     assert "by the announcement" not in on_disk(installation)
     operate(installation, "POST", f"leases/{lease}/stop", {"after_s": 900, "sentence": "New cards come."})
     toasts = page.locator(TOAST)
-    said = re.compile(r"New cards come\. It ends at \d.* [A-Z]{3}\S*\.")  # its zone too
+    said = re.compile(r"New cards come\. This session ends at \d.* [A-Z]{3}\S*\.")  # its zone too
     expect(toasts.filter(has_text=said)).to_have_count(1)
     expect(toasts.filter(has_text="1 document saved.")).to_have_count(1)
     expect(page.locator(STATUS)).to_contain_text("stops in 14 min")

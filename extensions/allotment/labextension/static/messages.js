@@ -58,7 +58,7 @@ export class Messages {
     if (this._shown.has(notice.id) || (again && (seen || (ends !== null && !pending)))) {
       return;
     }
-    const when = pending ? `It ends at ${clock(ends)}.` : '';
+    const when = pending ? `This session ends at ${clock(ends)}.` : '';
     const text = [notice.sentence, when, notice.next_step].filter(Boolean).join(' ');
     this._shown.set(notice.id, this._tell(text, notice.level));
     this._remember(notice.id);

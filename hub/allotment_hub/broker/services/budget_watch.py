@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from allotment_spawner.core.errors import NoSuchLease, WrongState
@@ -104,11 +104,10 @@ class BudgetWatch:
 
     async def _announce(self, lease_id: str, held: Held) -> None:
         grace_s = self._policies.grace_minutes * 60
-        at = self._clock() + timedelta(seconds=grace_s)
         words = Words(
             "warning",
-            f"{_whose(held)} is used up, so this session ends at {at:%H:%M} UTC.",
-            "Save what you need. It goes on if the budget is raised before that: ask an operator.",
+            f"{_whose(held)} is used up.",
+            "Save what you need; if an operator raises the budget before, it goes on.",
         )
         try:
             await self._notices.announce_stop(lease_id, words, after_s=grace_s, made_by=_WHO)

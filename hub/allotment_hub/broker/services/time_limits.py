@@ -53,10 +53,9 @@ class TimeLimits:
         assert lease.active_at is not None
         now = self._clock()
         left = max(lease.active_at + longest - now, min(self._grace, longest))
-        end = now + left
         words = Words(
             "info",
-            f"This session ends at {end:%Y-%m-%d %H:%M} UTC: it may run for {_span(longest)} at a time.",
+            f"A session like this may run for {_span(longest)} at a time.",
             "Open documents are saved then; you may start it again.",
         )
         try:
