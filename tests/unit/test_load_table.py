@@ -164,3 +164,26 @@ async def test_who_asks_at_once_makes_no_session_be_looked_at_twice() -> None:
     texts = await asyncio.gather(*(frame.text(user) for user in ("ann", None, "ann", None)))
     assert len(set(texts)) == 1
     assert frame.looked_at == len(leases)
+
+
+class CountingLease:
+    """Counts how often somebody asks whose it is."""
+
+    asked = 0
+
+    def __init__(self, number: int) -> None:
+        self.id, self.server, self._user = str(number), "", f"user-{number}"
+
+    @property
+    def user(self) -> str:
+        CountingLease.asked += 1
+        return self._user
+
+
+async def test_a_thousand_people_are_not_each_looked_for_among_a_thousand_sessions() -> None:
+    leases: list[Any] = [CountingLease(number) for number in range(1000)]
+    frame = Frame(at=NOW, every_s=5, leases=leases, reading=reading)
+    texts = [await frame.text(f"user-{number}") for number in range(1000)]
+    assert all(f'"user":"user-{number}"' in text for number, text in enumerate(texts))
+    # once to sort them out, and once to show each
+    assert CountingLease.asked <= 3 * len(leases)

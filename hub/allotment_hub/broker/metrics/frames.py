@@ -103,13 +103,14 @@ class Frame:
         self.looked_at = 0
         """How many sessions were put into JSON."""
         self._reading = reading
+        self._by_user: dict[str, list[Lease]] | None = None
         self._parts: dict[str, str] = {}
         self._texts: dict[str | None, str] = {}
 
     async def text(self, user: str | None) -> str:
         """{"at", "every_s", "leases"} as JSON: this person's sessions, or everybody's for None."""
         if user not in self._texts:
-            mine = [lease for lease in self.leases if user is None or lease.user == user]
+            mine = self.leases if user is None else self._of(user)
             for number, lease in enumerate(mine, start=1):
                 self._look_at(lease)
                 if number % SLICE == 0:
@@ -117,6 +118,13 @@ class Frame:
             head = f'{{"at":"{_rfc(self.at)}","every_s":{self.every_s:g},"leases":['
             self._texts[user] = head + ",".join(self._parts[lease.id] for lease in mine) + "]}"
         return self._texts[user]
+
+    def _of(self, user: str) -> Sequence[Lease]:
+        if self._by_user is None:
+            self._by_user = {}
+            for lease in self.leases:
+                self._by_user.setdefault(lease.user, []).append(lease)
+        return self._by_user.get(user, ())
 
     def _look_at(self, lease: Lease) -> None:
         if lease.id not in self._parts:
