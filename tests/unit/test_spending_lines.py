@@ -93,25 +93,28 @@ def test_storage_is_no_time_of_a_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "tone", "drawn"),
+    ("used", "tone", "drawn", "left"),
     [
-        ("0", "ok", 0),
-        ("7.9", "ok", 790),
-        ("8", "low", 800),
-        ("10", "out", 1000),
-        ("12", "out", 1000),
-        ("-1", "ok", 0),
+        ("0", "ok", 0, "10.00 left"),
+        ("7.9", "ok", 790, "2.10 left"),
+        ("8", "low", 800, "2.00 left"),
+        ("10", "out", 1000, "0.00 left"),
+        ("12", "out", 1000, "2.00 overdrawn"),
+        ("-1", "ok", 0, "11.00 left"),
     ],
 )
-def test_budgets(used: str, tone: str, drawn: int) -> None:
+def test_budgets(used: str, tone: str, drawn: int, left: str) -> None:
     budget = BudgetView(
         id="b", scope="group", name="physics", unit="gpu_hours", amount=Decimal(8), changes=Decimal(2),
         used=Decimal(used), left=10 - Decimal(used), period="week", starts_on=None, ends_on=None,
         since=datetime(2030, 3, 4, tzinfo=UTC), until=datetime(2030, 3, 11, tzinfo=UTC), hard=False,
         owner=None, note="",
     )  # fmt: skip
-    (found,) = budget_bars([budget])
-    assert (found.tone, found.used, found.limit) == (tone, drawn, "10.00 GPU-hours each week")
+    (found,) = budget_bars([budget], "EUR")
+    assert (found.tone, found.used, found.left) == (tone, drawn, left)
+    assert found.limit == "10.00 GPU-hours this week", "of which 2 were added for this week alone"
+    (found,) = budget_bars([budget.model_copy(update={"unit": "money", "period": "total"})], "EUR")
+    assert found.limit == "10.00 EUR in all"
 
 
 def test_addresses_keep_what_was_chosen() -> None:

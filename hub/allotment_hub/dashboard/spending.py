@@ -152,25 +152,26 @@ def day_lines(
     return tuple(found)
 
 
-def budget_bars(budgets: Sequence[BudgetView]) -> tuple[BudgetBar, ...]:
-    return tuple(_budget(one) for one in budgets)
+def budget_bars(budgets: Sequence[BudgetView], currency: str) -> tuple[BudgetBar, ...]:
+    return tuple(_budget(one, currency) for one in budgets)
 
 
-def _budget(one: BudgetView) -> BudgetBar:
+def _budget(one: BudgetView, currency: str) -> BudgetBar:
     limit = one.amount + one.changes
     share = Decimal(1) if limit <= 0 else min(max(one.used / limit, Decimal(0)), Decimal(1))
     names = {
         "group": f"Group {one.name}",
         "user": "Everybody's own" if one.name == "*" else f"{one.name}'s own",
     }
-    periods = {"week": "each week", "month": "each month", "term": "this term", "total": "in all"}
+    # this one's, not each one's: what was added counts for it alone
+    periods = {"week": "this week", "month": "this month", "term": "this term", "total": "in all"}
     tone = "out" if one.left <= 0 else "low" if share >= Decimal("0.8") else "ok"
-    unit = "GPU-hours" if one.unit == "gpu_hours" else ""
+    unit = "GPU-hours" if one.unit == "gpu_hours" else currency
     rule = "when it is used up, nothing more starts" if one.hard else "it only warns"
     return BudgetBar(
         name=names[one.scope],
-        left=f"{money(one.left)} {unit}".strip(),
-        limit=f"{money(limit)} {unit} {periods[one.period]}".replace("  ", " "),
+        left=f"{money(one.left)} left" if one.left >= 0 else f"{money(-one.left)} overdrawn",
+        limit=f"{money(limit)} {unit} {periods[one.period]}",
         used=round(share * WIDTH),
         tone=tone,
         rule=rule,

@@ -128,7 +128,7 @@ def spending_page(
         flavors=lines(report.rows, "flavor", titles=titles, colours=colours),
         people=lines(report.rows, "user") if several else (),
         groups=lines(report.rows, "group") if several and not choice.group else (),
-        budgets=budget_bars(budgets),
+        budgets=budget_bars(budgets, report.currency),
         entries=entry_lines(entries, titles),
         count=sum(row.entries for row in report.rows),
         tabs=_tabs(choice, minded, operator=operator),
