@@ -70,13 +70,23 @@ async def test_top_shows_load_and_cost_in_one_look(allot: Allot) -> None:
     await busy_session(allot.api)
     seen = await allot("ann", "top")
     assert seen.exit_code == 0, seen.output
-    for part in ("1 session runs", "simulated", "Whole GPU", "70 %", "300 W", "credits", "whole GPU"):
+    for part in (
+        "1 session of yours runs",
+        "simulated",
+        "Whole GPU",
+        "70 %",
+        "300 W",
+        "credits",
+        "whole GPU",
+    ):
         assert part in seen.output
     assert "ann" not in seen.output
     everybody = await allot("olga", "top", "--all", "--once")
     assert "ann" in everybody.output
+    assert "1 session runs" in everybody.output
     nobody = await allot("olga", "top")
-    assert "No session runs" in nobody.output
+    assert "0 sessions of yours run" in nobody.output
+    assert "--all" in nobody.output, "somebody else's session runs"
 
 
 async def test_top_fits_a_narrow_terminal(allot: Allot) -> None:

@@ -71,9 +71,10 @@ def _view(
         text = f"{trouble.sentence} What you see is what was known before; it is asked again."
         parts.append(Text(text, style="yellow"))
     if found is not None:
-        parts.append(headline(found))
+        parts.append(headline(found, everybody=everybody))
         if found.leases:
             parts.append(load_table(found, width=console.width, everybody=everybody))
         else:
-            parts.append(Text("No session runs. Start one in the browser."))
+            more = "" if everybody else " Operators see everybody's with --all."
+            parts.append(Text(f"Start one in the browser.{more}"))
     return Group(*parts)

@@ -31,10 +31,11 @@ class _Column:
     right: bool = False
 
 
-def headline(found: Samples) -> Text:
-    """When it was, how often, and whether the cards are real."""
+def headline(found: Samples, *, everybody: bool) -> Text:
+    """How many run of whose, when it was, how often, and whether the cards are real."""
     running = sum(one.state == "active" for one in found.leases)
-    sessions = "1 session runs" if running == 1 else f"{running} sessions run"
+    whose = "" if everybody else " of yours"
+    sessions = f"1 session{whose} runs" if running == 1 else f"{running} sessions{whose} run"
     text = Text(
         f"{sessions} · {found.at.astimezone():%H:%M:%S %Z} · every {found.every_s:g} s · ? is unknown"
     )
