@@ -27,7 +27,9 @@ async def test_a_start_that_cannot_be_paid_is_refused_with_the_sum_that_lacks(tm
             "The budget of physics lacks 0.016667 credits: 0.05 are left, "
             "and 10 minutes of 10 GB GPU need 0.066667."
         )
-        assert "2026-04-01 00:00 UTC" in said.value.next_step
+        assert said.value.next_step == (
+            "Choose a smaller size or ask for more; the next month begins 2026-04-01 00:00 UTC."
+        )
         assert (said.value.details["lacks"], said.value.details["budget"]) == ("0.016667", "physics")
         quote = await quote_of(broker, "ada")
         assert quote.refusal is not None
@@ -47,13 +49,22 @@ async def test_what_runs_already_is_counted(tmp_path: Path) -> None:
     async with world.broker() as broker:
         budget = await fund(broker, "physics", "0.14")
         await run(world, broker, "ada")
-        with pytest.raises(BudgetExhausted, match=r"beside what runs already need 0.2"):
+        with pytest.raises(BudgetExhausted, match=r"beside what runs already need 0.2") as said:
             await ask(broker, "bob", server="a", flavor="gpu-20gb")
+        assert said.value.next_step.startswith("Choose a smaller size, stop a session or ask for more; ")
         await run(world, broker, "bob")
         world.clock.advance(360)
         assert (await budget_of(broker, budget)).left == Decimal("0.06")
         with pytest.raises(BudgetExhausted, match=r"lacks 0.081667 credits: 0.06 are left"):
             await ask(broker, "bob", "cpu", server="b")
+
+
+async def test_no_smaller_size_is_proposed_where_nothing_is_left(tmp_path: Path) -> None:
+    async with world_in(tmp_path, {"ada": "physics"}).broker() as broker:
+        await fund(broker, "physics", "0")
+        with pytest.raises(BudgetExhausted) as said:
+            await ask(broker, "ada", "cpu")
+        assert said.value.next_step.startswith("Ask for more; the next month begins ")
 
 
 @pytest.mark.parametrize("count", [2, 8])

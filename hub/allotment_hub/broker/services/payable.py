@@ -104,7 +104,7 @@ class Payments:
         return BudgetExhausted(
             f"{whose} lacks {amount(lacks)} {words}: {_left(left)}, and {_minutes(self._minutes)} of "
             f"{start.title}{beside} need {amount(left + lacks)}.",
-            f"Choose a smaller size or stop a session, or ask for more{_until(held)}.",
+            f"{_helps(claim)}{_until(held)}.",
             lacks=amount(lacks),
             budget=held.whose[1],
             unit=unit,
@@ -128,6 +128,14 @@ def _minutes(count: int) -> str:
 
 def _left(left: Decimal) -> str:
     return f"{amount(left)} are left" if left >= 0 else f"it is overdrawn by {amount(-left)}"
+
+
+def _helps(claim: _Claim) -> str:
+    """What would: a smaller size needs something, too."""
+    smaller = ["choose a smaller size"] if claim.held.standing.left > 0 else []
+    fewer = [] if claim.alone else ["stop a session"]
+    words = " or ".join([", ".join([*smaller, *fewer]), "ask for more"]).removeprefix(" or ")
+    return words[0].upper() + words[1:]
 
 
 def _until(held: Held) -> str:
