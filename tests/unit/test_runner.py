@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from allotment_runner import layers, main, places, system
+from allotment_runner import environment, layers, main, places, system
 
 REPORT = """<testsuites><testsuite>
 <testcase name="a"/><testcase name="b"><failure/></testcase>
@@ -47,3 +47,9 @@ def test_without_root_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(system.PACKAGES, "chromium", lambda: False)
     with pytest.raises(SystemExit, match="sudo apt-get install --no-install-recommends chromium"):
         system.ensure_packages(["e2e"])
+
+
+def test_what_is_copied_into_the_environment_makes_it_anew() -> None:
+    """JupyterLab reads a copy of the extension's files, which an editable install does not follow."""
+    copied = places.ROOT / "extensions" / "allotment" / "labextension"
+    assert {path for path in copied.rglob("*") if path.is_file()} <= set(environment.venv_inputs())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allotment_runner.places import CACHE, ROOT, VENV
 
-__all__ = ["child_environment", "ensure_node_packages", "ensure_venv"]
+__all__ = ["child_environment", "ensure_node_packages", "ensure_venv", "venv_inputs"]
 
 DISTRIBUTIONS = ("spawner", "hub", "extensions")
 NODE_FOLDERS = ("deploy/proxy", "tests/e2e", "tests/support/node")
@@ -24,6 +24,18 @@ def _digest(paths: list[Path], *extra: str) -> str:
         if path.exists():
             total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
+
+
+def venv_inputs() -> list[Path]:
+    """What the environment is made from; of an editable install the code itself is not part of it."""
+    return [
+        ROOT / "tests" / "requirements.txt",
+        ROOT / "deploy" / "requirements.lock",
+        ROOT / "spawner" / "VERSION",
+        *(ROOT / name / "pyproject.toml" for name in DISTRIBUTIONS),
+        # but these are copied to where JupyterLab looks: the old ones would be tested
+        *sorted((ROOT / "extensions" / "allotment" / "labextension").rglob("*.js*")),
+    ]
 
 
 def _run(command: list[str], *, doing: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
@@ -41,9 +53,7 @@ def ensure_venv() -> None:
     One call, because hub needs spawner and extensions, which no index has.
     """
     lock = ROOT / "deploy" / "requirements.lock"
-    inputs = [ROOT / "tests" / "requirements.txt", lock, ROOT / "spawner" / "VERSION"]
-    inputs += [ROOT / name / "pyproject.toml" for name in DISTRIBUTIONS]
-    digest = _digest(inputs, sys.version, str(ROOT))
+    digest = _digest(venv_inputs(), sys.version, str(ROOT))
     stamp = VENV / "stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return
