@@ -172,7 +172,7 @@ def _id_of(client: Client, which: str) -> str:
     if len(found) == 1:
         return found[0].id
     if not found:
-        raise WrongUse(f"There is no budget of {which} that you may see.", "allot budget list.")
+        raise WrongUse(f"There is no budget of {which} that you may see.", "See them: allot budget list.")
     ids = ", ".join(f"{one.id} ({one.period}, {one.unit})" for one in found)
     raise WrongUse(f"There are several of {which}.", f"Give the id: {ids}.")
 

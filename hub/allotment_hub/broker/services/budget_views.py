@@ -56,7 +56,8 @@ class Setting(BaseModel):
         if period == "term":
             if self.starts_on is None or self.ends_on is None or self.ends_on < self.starts_on:
                 raise BadOptions(
-                    "A term begins on a day and ends on that or a later one.", "Give starts_on and ends_on."
+                    "A term begins on a day and ends on that or a later one.",
+                    "Give both: starts_on and ends_on, or --from and --to of allot budget set.",
                 )
         elif self.ends_on is not None or (self.starts_on is not None and period != "total"):
             raise BadOptions(
