@@ -25,6 +25,7 @@ from allotment_testing.sample_makers import a_lease
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+DEVICE_NAMES = [field.name for field in DEVICE]
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 CODES = st.one_of(st.none(), st.integers(-(10**15), 10**15), st.integers(0, 3))
 TABLES = st.integers(1, 6).flatmap(
@@ -181,3 +182,20 @@ def test_a_round_becomes_rows_and_growth_of_counters() -> None:
     anew = replace(card, energy_j=3)
     [(_, _, codes)] = recorder.rows(Round(AT, {"GPU-1": anew}, {"GPU-1": anew}), [])
     assert dict(zip(names, codes, strict=True))["energy_j"] is None
+
+
+@pytest.mark.parametrize("before", [{"GPU-1": "lease-9"}, {}])
+def test_what_a_card_drew_for_others_is_in_no_later_session(before: dict[str, str]) -> None:
+    lease = a_lease(devices=[Device("GPU-1", "node", None, 0, 1, "GPU-1")])
+    recorder = Recorder()
+    found = []
+    for joules, holders in ((1000, before), (900_000, {"GPU-1": "lease-1"}), (900_700, {"GPU-1": "lease-1"})):
+        card = DeviceSample("GPU-1", "GPU-1", energy_j=joules, power_w=50, ecc_corrected=joules)
+        taken = Round(AT, {"GPU-1": card}, {"GPU-1": card}, holders=holders)
+        leases = [lease] if holders.get("GPU-1") == "lease-1" else []
+        rows = {kind: codes for kind, _, codes in recorder.rows(taken, leases)}
+        found.append({kind: dict(zip(DEVICE_NAMES, codes, strict=True)) for kind, codes in rows.items()})
+    # between the first two rounds the agent may have been silent for hours
+    assert found[1]["gpu"]["energy_j"] == 8_990_000
+    assert found[1]["device"] == {**found[1]["gpu"], "energy_j": None, "ecc_corrected": None}
+    assert found[2]["device"]["energy_j"] == 7000

@@ -91,7 +91,9 @@ def round_of(at: datetime, working: Sequence[Session], every_s: float) -> Round:
     """One round of all of them."""
     stepped = {one.lease.id: one.step(every_s) for one in working}
     devices = {device.device_uuid: device for device, _ in stepped.values()}
-    return Round(at, devices, devices, {lease: rates for lease, (_, rates) in stepped.items()})
+    rates = {lease: rates for lease, (_, rates) in stepped.items()}
+    holders = {device.device_uuid: lease for lease, (device, _) in stepped.items()}
+    return Round(at, devices, devices, rates, holders=holders)
 
 
 def cards_of(working: Sequence[Session], every_s: float) -> Iterator[DeviceSample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from allotment_spawner.core.samples import DeviceSample
@@ -16,6 +16,7 @@ __all__ = ["Recorded", "Recorder", "device_name"]
 Recorded = tuple[Kind, str, list[int | None]]
 """Whose row, and its codes in the order of the kind's layout."""
 _COUNTERS: Final = frozenset({"energy_j", "ecc_corrected", "ecc_uncorrected"})
+_GROWING: Final = frozenset(at for at, field in enumerate(DEVICE) if field.name in _COUNTERS)
 _BIT: Final = {name: 1 << bit for bit, name in enumerate(REASONS)}
 
 
@@ -29,16 +30,21 @@ class Recorder:
 
     def __init__(self) -> None:
         self._counters: dict[str, DeviceSample] = {}
+        self._held: dict[str, str | None] = {}
+        """Device UUID -> the lease that had it then."""
 
     def rows(self, taken: Round, leases: Sequence[Lease]) -> list[Recorded]:
         """All that is known of this round; what is wholly unknown has no row."""
         growth = {uuid: self._codes(uuid, sample) for uuid, sample in taken.devices.items()}
+        held = self._held
         if taken.devices:
             unread = {uuid: old for uuid, old in self._counters.items() if old.gpu_uuid in taken.missing}
             self._counters = {**unread, **taken.devices}
+            self._held = {uuid: held.get(uuid) for uuid in unread}
+            self._held |= {uuid: taken.holders.get(uuid) for uuid in taken.devices}
         rows: list[Recorded] = [("gpu", uuid, growth[uuid]) for uuid in taken.gpus if uuid in growth]
         for lease in leases:
-            rows += _of_lease(lease, taken, growth)
+            rows += _of_lease(lease, taken, growth, held)
         return rows
 
     def _codes(self, uuid: str, sample: DeviceSample) -> list[int | None]:
@@ -46,13 +52,18 @@ class Recorder:
         return [_code(field, _figure(field.name, sample, before)) for field in DEVICE]
 
 
-def _of_lease(lease: Lease, taken: Round, growth: dict[str, list[int | None]]) -> Iterator[Recorded]:
+def _of_lease(
+    lease: Lease, taken: Round, growth: Mapping[str, list[int | None]], held: Mapping[str, str | None]
+) -> Iterator[Recorded]:
     rates = taken.workloads.get(lease.id)
     if rates is not None:
         yield "workload", lease.id, _workload(rates)
     for ordinal, device in enumerate(lease.devices):
-        codes = growth.get(device.uuid or "")
+        uuid = device.uuid or ""
+        codes = growth.get(uuid)
         if codes is not None:
+            if held.get(uuid) != lease.id:  # what it grew by since then is not, or not only, of this session
+                codes = [None if at in _GROWING else code for at, code in enumerate(codes)]
             yield "device", device_name(lease.id, ordinal), codes
 
 
