@@ -312,6 +312,27 @@ async def test_a_broken_file_is_set_aside_and_a_new_one_begun(
     assert 180 in windows(path, 0, 400, 60)
 
 
+@pytest.mark.parametrize("way", ["deleted", "replaced by an older one"])
+async def test_a_file_that_is_taken_away_under_the_broker_is_begun_anew(path: Path, way: str) -> None:
+    await kept(path, range(0, 120, 60), settings())
+    older = path.read_bytes()
+    keeper = FileKeeper(path=path, settings=settings())
+    lease = a_lease(devices=[a_device(1)])
+    for after_s in range(120, 600, 60):
+        if after_s == 360:
+            path.unlink()
+            if way != "deleted":
+                path.write_bytes(older)
+        assert keeper.keep(a_round(after_s), [lease]) is None
+        await keeper.idle()
+    await keeper.close()
+    with Reader.of(path) as reader:
+        assert reader is not None
+        found = reader.samples("workload", "lease-1", T0, T0 + 600)
+    later = [360, 420, 480, 540]
+    assert [one.at_s - T0 for one in found] == (later if way == "deleted" else [0, 60, *later])
+
+
 async def test_one_broken_block_costs_only_itself(path: Path) -> None:
     await kept(path, [60 * minute for minute in range(130)], settings())
     with closing(sqlite3.connect(path)) as connection, connection:

@@ -16,6 +16,7 @@ from allotment_hub.broker.metrics.layout import (
     MINUTES,
     RAW_BLOCK_S,
     Shelf,
+    forget_log,
     is_broken,
     open_file,
     set_aside,
@@ -59,6 +60,7 @@ class FileKeeper:
         self._recorder = Recorder()
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer | None = None
+        self._file: tuple[int, int] | None = None
         self._limit_pages = limit_pages
         self._handed: set[asyncio.Future[None]] = set()
         self._problem: str | None = None
@@ -117,6 +119,10 @@ class FileKeeper:
             _log.warning(self._problem)
 
     def _opened(self) -> Writer:
+        if self._writer is not None and _which(self._path) != self._file:
+            _log.warning("the file of samples was taken away; a new one is begun: %s", self._path)
+            self._close()
+            forget_log(self._path)
         if self._writer is None:
             try:
                 self._connection = open_file(self._path)
@@ -128,6 +134,7 @@ class FileKeeper:
             if self._limit_pages is not None:
                 self._connection.execute(f"PRAGMA max_page_count = {self._limit_pages:d}")
             self._writer = Writer(self._connection, on_step=self._on_step)
+            self._file = _which(self._path)
         return self._writer
 
     def _close(self) -> None:
@@ -167,3 +174,12 @@ class FileKeeper:
             or writer.prune(Shelf.MINUTES, int(minutes_from) // MINUTES.block_s)
             or writer.prune(Shelf.HOURS, int(hours_from) // HOURS.block_s)
         )
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """Device and inode: what is written into a file that was deleted is lost."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

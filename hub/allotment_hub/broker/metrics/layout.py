@@ -15,6 +15,7 @@ __all__ = [
     "RAW_BLOCK_S",
     "Level",
     "Shelf",
+    "forget_log",
     "is_broken",
     "key_of",
     "number_of",
@@ -125,11 +126,16 @@ def is_broken(error: sqlite3.Error) -> bool:
     return type(error) is sqlite3.DatabaseError
 
 
+def forget_log(path: Path) -> None:
+    """What lies beside a file that is not there any more; SQLite would write it into the next one."""
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 def set_aside(path: Path) -> Path:
     """Move a file that cannot be read out of the way; the one before it is given up."""
     aside = path.with_name(f"{path.name}.broken")
     path.replace(aside)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    forget_log(path)
     _log.error("the file of samples cannot be read; it was set aside and a new one begun: %s", aside)
     return aside
