@@ -172,6 +172,17 @@ async def test_a_card_goes_on_for_others_and_that_is_not_shown(tmp_path: Path) -
     kept.series.close()
 
 
+async def test_a_clock_that_was_set_back_to_before_the_session_is_no_mistake_of_who_asks(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path)
+    await kept.rounds(0, 120)
+    kept.now_s = -3600
+    for step_s in (None, 60):
+        assert (await kept.of(step_s=step_s)).overall["cpu_cores_used"].mean == 1.5
+    kept.series.close()
+
+
 @pytest.mark.parametrize("hours_only", [False, True])
 async def test_a_window_that_begins_before_the_session_holds_nothing_that_its_card_did_for_others(
     tmp_path: Path, hours_only: bool

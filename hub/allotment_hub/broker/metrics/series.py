@@ -77,6 +77,7 @@ class Series:
         now = self._clock()
         ended = lease.stopped_at or lease.ended_at or now
         began = lease.active_at or ended
+        ended = max(began, ended)  # a clock that was set back
         # of one that runs, the sample just taken is kept with a time that was rounded up
         life = (began.timestamp(), ended.timestamp() + (0.0 if lease.stopped_at else _ROUNDED_S))
         low = life[0] if since is None else since.timestamp()
