@@ -139,10 +139,6 @@ class BudgetBook:
         """Whether any group has one, so that people's groups matter."""
         return any(scope == "group" for scope, _ in self._by_whose)
 
-    @property
-    def by_gpu_hours(self) -> bool:
-        return any(row.unit == "gpu_hours" for row in self._rows.values())
-
     def all(self) -> list[Budget]:
         return list(self._rows.values())
 
