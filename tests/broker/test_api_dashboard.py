@@ -25,6 +25,7 @@ from allotment_hub.dashboard.render import BoardData, Pages
 from allotment_hub.dashboard.words import END_WORDS, STATE_WORDS, gigabytes, price, wait
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_spawner.wire import FlavorView, LeaseView
+from allotment_testing.fake_things import some_quote
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -155,11 +156,13 @@ def test_a_session_says_what_it_has_cost_and_who_pays() -> None:
         ({"free": 0}, "taken", "0 of 7 free"),
         ({"free": None, "total": None}, "free", "always free"),
         ({"free": 0, "total": 0, "available": False, "reason": "No such card."}, "unavailable", ""),
+        ({"quote": some_quote("0.4", refusal="Used up.")}, "unavailable", "5 of 7 free"),
     ],
 )
 def test_choices(more: dict[str, Any], state: str, count: str) -> None:
     found = choices([flavor(**more)])[0]
     assert (found.state, found.count) == (state, count)
+    assert (found.reason is not None) is (state == "unavailable")
     assert found.resources == "1g.10gb (10 GB) · 2 CPUs · 8 GB memory"
 
 

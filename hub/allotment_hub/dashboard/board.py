@@ -169,8 +169,12 @@ def _choice(flavor: FlavorView) -> Choice:
         count = f"{flavor.free} of {flavor.total} free"
         used = 12 if flavor.total == 0 else round(12 * (flavor.total - flavor.free) / flavor.total)
         state = "free" if flavor.free > 0 else "taken"
+    reason = flavor.reason
     if not flavor.available:
         state, count = "unavailable", ""
+    elif flavor.quote and flavor.quote.refusal:
+        # a device may be free, but not for this person
+        state, reason = "unavailable", flavor.quote.refusal
     return Choice(
         id=flavor.id,
         title=flavor.title,
@@ -179,7 +183,7 @@ def _choice(flavor: FlavorView) -> Choice:
         used=used,
         state=state,
         price=price(flavor.quote.price_per_hour if flavor.quote else flavor.price_per_hour, flavor.currency),
-        reason=flavor.reason,
+        reason=reason,
         wait=wait(flavor.expected_wait_s),
     )
 
