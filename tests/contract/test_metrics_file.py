@@ -258,6 +258,19 @@ async def test_what_is_old_goes_level_by_level(path: Path) -> None:
     assert 5 <= len(raw) <= 20
 
 
+@pytest.mark.parametrize("every_s", [90, 300])
+async def test_what_is_old_goes_also_where_rounds_are_further_apart_than_a_minute(
+    path: Path, every_s: int
+) -> None:
+    chosen = settings(every_s=every_s, keep_raw_h=0.1)
+    await kept(path, range(0, 7200, every_s), chosen)
+    with Reader.of(path) as reader:
+        assert reader is not None
+        raw = reader.samples("workload", "lease-1", T0, T0 + 7200)
+    assert raw
+    assert min(one.at_s for one in raw) >= T0 + 7200 - 360 - 2 * every_s - 60
+
+
 async def test_a_session_that_is_long_over_is_forgotten_and_one_that_is_not_keeps_its_total(
     path: Path,
 ) -> None:

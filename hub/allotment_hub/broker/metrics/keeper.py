@@ -35,6 +35,7 @@ _SHARE: Final = 0.25
 """Of the time between two rounds, what rolling up may take."""
 _TRUSTED_MINUTES: Final = 30
 """Nothing is pruned by a clock that has not run on for this long: it may have leapt, and leap back."""
+_MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86400
 
@@ -143,12 +144,11 @@ class FileKeeper:
             connection.close()
 
     def _follow(self, now_s: float) -> None:
-        """Count the minutes that followed each other."""
-        minute = int(now_s) // 60
-        if self._minute is None or minute - self._minute not in (0, 1):
-            self._minutes_on = 0
-        elif minute != self._minute:
-            self._minutes_on += 1
+        """Count the minutes in which rounds followed each other, however far apart they are to be."""
+        minute = int(now_s) // _MINUTE_S
+        on = 0 if self._minute is None else minute - self._minute
+        follows = 0 <= on <= 1 + self._settings.every_s // _MINUTE_S
+        self._minutes_on = self._minutes_on + on if follows else 0
         self._minute = minute
 
     def _chore(self, writer: Writer, now_s: float) -> bool:
