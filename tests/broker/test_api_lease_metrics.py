@@ -94,7 +94,7 @@ class Kept:
 
     async def rounds(self, from_s: int, to_s: int, **given: Any) -> None:
         keeper = FileKeeper(path=self.path, settings=self.settings)
-        for after_s in range(from_s, to_s, 20):
+        for after_s in range(from_s, to_s, int(self.settings.every_s)):
             keeper.keep(a_round(after_s, **given), [self.lease])
             await keeper.idle()
         await keeper.close()
@@ -169,6 +169,19 @@ async def test_a_card_goes_on_for_others_and_that_is_not_shown(tmp_path: Path) -
             at for at, power in zip(found.at, card["power_w"].mean or [], strict=True) if power is not None
         ]
         assert max(shown) < BEGAN + timedelta(seconds=300)
+    kept.series.close()
+
+
+@pytest.mark.parametrize("every_s", [60, 90, 300])
+async def test_samples_that_stand_for_more_than_a_minute_leave_no_gap_behind(
+    tmp_path: Path, every_s: int
+) -> None:
+    kept = Kept(tmp_path, every_s=every_s)
+    await kept.rounds(0, 7200)
+    found = await kept.of(step_s=3600, stopped_s=3600)
+    assert found.workload["cpu_cores_used"].missing == [0.0]
+    assert found.workload["cpu_cores_used"].mean == [1.5]
+    assert found.overall["cpu_cores_used"].known_s >= 7200 - 2 * every_s
     kept.series.close()
 
 

@@ -29,7 +29,8 @@ class Cell:
 def of_samples(
     layout: Sequence[Field], samples: Sequence[Sequence[int | None]], *, each_s: float, step_s: float
 ) -> list[Cell | None]:
-    """Codes of samples that stand for `each_s` seconds each, as one cell a figure; None: unknown."""
+    """Codes of samples that stand for `each_s` seconds each, as one cell a figure; None: unknown. One sample
+    may stand for more than a step: then the steps after it have none, and this one is known for longer."""
     return [
         _one(field, [code for code in column if code is not None], each_s, step_s)
         for field, column in zip(layout, zip(*samples, strict=True), strict=True)
@@ -39,7 +40,7 @@ def of_samples(
 def _one(field: Field, codes: list[int], each_s: float, step_s: float) -> Cell | None:
     if not codes:
         return None
-    known_s = min(step_s, len(codes) * each_s)
+    known_s = min(max(step_s, each_s), len(codes) * each_s)
     if codes.count(codes[0]) == len(codes) and field.together == "mean":
         value = field.value(codes[0])
         return Cell(known_s, value, value)

@@ -244,7 +244,7 @@ def _cells(layout: Sequence[Field], rows: Sequence[Row]) -> list[Cell | None]:
     ]
     if len(several) == 1:
         return several[0]
-    step_s = float(MINUTES.step_s)
+    step_s = max(_TENTHS * MINUTES.step_s, *alike) / _TENTHS
     return [cell and replace(cell, known_s=min(step_s, cell.known_s)) for cell in together(layout, several)]
 
 
