@@ -205,6 +205,20 @@ def test_a_gpm_metric_with_an_error_of_its_own_is_unknown(tmp_path: Path) -> Non
     assert read.pcie_rx_bytes_per_s == 3 * (1 << 20)
 
 
+@pytest.mark.parametrize("every_s", [1.0, 5.0, 61.0, 300.0])
+def test_gpm_tells_at_every_pace_that_can_be_configured(tmp_path: Path, every_s: float) -> None:
+    inner = simulated(tmp_path, "sim:1xH100:whole")
+    now = [0.0]
+    meter = GpmMeter(nvml=inner, clock=lambda: now[0])
+    board = inner.nvmlDeviceGetHandleByIndex(0)
+    assert meter.read(board, "GPU-1", "GPU-1") is None
+    for late_s in (0.0, 2.0):
+        now[0] += every_s + late_s
+        assert meter.read(board, "GPU-1", "GPU-1") is not None
+    now[0] += 3600
+    assert meter.read(board, "GPU-1", "GPU-1") is None
+
+
 def test_a_slice_that_goes_while_it_is_read_is_left_out(tmp_path: Path) -> None:
     inner = simulated(tmp_path, "sim:1xA100-80GB:mig")
     board = inner.nvmlDeviceGetHandleByIndex(0)
