@@ -15,7 +15,7 @@ from allotment.client import Client
 from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, since, told
 from allotment.errors import WrongUse
 
-__all__ = ["register"]
+__all__ = ["budget_table", "register"]
 
 Which = Annotated[
     str, typer.Argument(help="Its id, or whose it is: group:NAME, user:NAME, everybody.", metavar="BUDGET")
@@ -51,7 +51,7 @@ def list_budgets(
     if as_json:
         print_json(found)
     elif found:
-        screen().print(_table(found))
+        screen().print(budget_table(found))
     else:
         screen().print("No budgets: nothing limits what is spent.")
 
@@ -63,7 +63,7 @@ def show(which: Which, as_json: AsJson = False, data_dir: DataDir = None) -> Non
     if as_json:
         print_json(found)
         return
-    screen().print(_table([found]))
+    screen().print(budget_table([found]))
     if found.note:
         screen().print(found.note, soft_wrap=True)
     screen().print(_history(found))
@@ -187,20 +187,29 @@ def _decimal(text: str) -> Decimal:
     return found
 
 
-def _table(found: list[Budget] | list[BudgetHistory]) -> Table:
-    """A row a budget; its id is never cut."""
+def budget_table(found: list[Budget] | list[BudgetHistory]) -> Table:
+    """A row a budget; neither its id nor a number is ever cut or broken."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Budget", no_wrap=True, overflow="ignore", min_width=max(len(one.id) for one in found))
-    for name in ("Whose", "Period", "Amount", "Changed", "Used", "Left", "", "Until", "Owner"):
-        table.add_column(name, overflow="fold")
+    table.add_column("Whose", overflow="fold")
+    for name in ("Left", "Used"):
+        width = max(len(name), *(len(exact(getattr(one, name.lower()))) for one in found))
+        table.add_column(name, no_wrap=True, overflow="ignore", min_width=width, justify="right")
+    table.add_column("Of", overflow="fold")
     for one in found:
-        kind = "hard" if one.hard else "soft"
-        table.add_row(
-            one.id, one.whose, one.period, _amount(one.amount, one), _amount(one.changes, one),
-            _amount(one.used, one), _amount(one.left, one), kind if one.closed_at is None else "closed",
-            since(one.until), one.owner or "-",
-        )  # fmt: skip
+        table.add_row(one.id, one.whose, exact(one.left), exact(one.used), _terms(one))
     return table
+
+
+def _terms(one: Budget) -> str:
+    """ "500.00 GPU-hours by the month with 5.00 added; hard, to 30 Nov 23:00 UTC; owner ada"."""
+    period = {"term": "for a term", "total": "in all"}.get(one.period, f"by the {one.period}")
+    change = "added" if one.changes > 0 else "taken away"
+    more = f" with {exact(abs(one.changes))} {change}" if one.changes else ""
+    kind = "closed" if one.closed_at else "hard" if one.hard else "soft"
+    until = f", to {since(one.until)}" if one.until else ""
+    owner = f"; owner {one.owner}" if one.owner else ""
+    return f"{_amount(one.amount, one)} {period}{more}; {kind}{until}{owner}"
 
 
 def _amount(value: Decimal, budget: Budget) -> str:
