@@ -14,6 +14,7 @@ from allotment.budgets import Budget, BudgetHistory
 from allotment.client import Client
 from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, since, told
 from allotment.errors import WrongUse
+from allotment.tables import whole_column
 
 __all__ = ["budget_table", "register"]
 
@@ -190,11 +191,10 @@ def _decimal(text: str) -> Decimal:
 def budget_table(found: list[Budget] | list[BudgetHistory]) -> Table:
     """A row a budget; neither its id nor a number is ever cut or broken."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Budget", no_wrap=True, overflow="ignore", min_width=max(len(one.id) for one in found))
+    whole_column(table, "Budget", [one.id for one in found])
     table.add_column("Whose", overflow="fold")
-    for name in ("Left", "Used"):
-        width = max(len(name), *(len(exact(getattr(one, name.lower()))) for one in found))
-        table.add_column(name, no_wrap=True, overflow="ignore", min_width=width, justify="right")
+    whole_column(table, "Left", [exact(one.left) for one in found], right=True)
+    whole_column(table, "Used", [exact(one.used) for one in found], right=True)
     table.add_column("Of", overflow="fold")
     for one in found:
         table.add_row(one.id, one.whose, exact(one.left), exact(one.used), _terms(one))

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, since
 from allotment.models import Lease
+from allotment.tables import whole_column
 
 __all__ = ["devices_of", "lease_table", "leases"]
 
@@ -34,10 +35,11 @@ def leases(
 def lease_table(found: list[Lease]) -> Table:
     """A row a lease; the identifier is never cut, so that it can be pasted into `allot explain`."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    longest = max(len(lease.id) for lease in found)
-    table.add_column("Lease", no_wrap=True, overflow="ignore", min_width=longest)
-    for name in ("Person", "Server", "Environment", "Flavor", "State", "Device", "Since", "Per hour", "Cost"):
+    whole_column(table, "Lease", [lease.id for lease in found])
+    for name in ("Person", "Server", "Environment", "Flavor", "State", "Device", "Since"):
         table.add_column(name, overflow="fold")
+    whole_column(table, "Per hour", [exact(lease.price_per_hour) for lease in found])
+    whole_column(table, "Cost", [_cost(lease) for lease in found])
     for lease in found:
         moment = lease.ended_at or lease.active_at or lease.granted_at
         table.add_row(

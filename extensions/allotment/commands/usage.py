@@ -17,8 +17,9 @@ from allotment.client import Client
 from allotment.console import AsJson, DataDir, broker, exact, print_json, screen, told
 from allotment.errors import WrongUse
 from allotment.money import Usage
+from allotment.tables import whole_column
 
-__all__ = ["register"]
+__all__ = ["register", "usage_table"]
 
 Because = Annotated[str, typer.Option("--because", help="Why, in a sentence for whom it concerns.")]
 Since = Annotated[
@@ -149,18 +150,8 @@ def _write(client: Client, query: dict[str, str], path: Path) -> None:
 def _print(found: Usage) -> None:
     last = (found.to - timedelta(microseconds=1)).astimezone()
     screen().print(f"{found.from_.astimezone():%d %b %Y %H:%M} to {last:%d %b %Y %H:%M %Z}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in found.group_by:
-        table.add_column(name.capitalize(), overflow="fold")
-    for name in ("Time", "GPU time", "Entries", found.currency):
-        table.add_column(name, justify="right")
-    for row in found.rows:
-        words = [row.key[name] or "-" for name in found.group_by]
-        table.add_row(
-            *words, _hours(row.seconds), _hours(row.gpu_seconds), str(row.entries), exact(row.amount)
-        )
     if found.rows:
-        screen().print(table)
+        screen().print(usage_table(found))
     else:
         screen().print("Nothing was charged.")
     screen().print(f"Total: {exact(found.total)} {found.currency}")
@@ -168,6 +159,24 @@ def _print(found: Usage) -> None:
         screen().print(f"Running now and not in it yet: {exact(found.running)} {found.currency}")
     for other in found.other_currencies:
         screen().print(f"There are entries in {other} as well: see them with --csv.")
+
+
+def usage_table(found: Usage) -> Table:
+    """A line a row."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in found.group_by:
+        table.add_column(name.capitalize(), overflow="fold")
+    figures = {
+        "Time": [_hours(row.seconds) for row in found.rows],
+        "GPU time": [_hours(row.gpu_seconds) for row in found.rows],
+        "Entries": [str(row.entries) for row in found.rows],
+        found.currency: [exact(row.amount) for row in found.rows],
+    }
+    for name, values in figures.items():
+        whole_column(table, name, values, right=True)
+    for row, *numbers in zip(found.rows, *figures.values(), strict=True):
+        table.add_row(*(row.key[name] or "-" for name in found.group_by), *numbers)
+    return table
 
 
 def _hours(seconds: Decimal) -> str:
