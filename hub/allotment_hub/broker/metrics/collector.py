@@ -79,16 +79,13 @@ class Collector:
         self._exporter: Source[_Filled] = Source(name="DCGM exporter", limit_s=every_s * _SECOND)
         self._engine: Source[_Sampled] = Source(name="engine", limit_s=every_s * _ALONE)
         self._before: dict[str, tuple[float, WorkloadSample]] = {}
-        """Lease -> its last sample, and when its counters were read."""
         self._late_xids: dict[str, tuple[int, ...]] = {}
-        """GPU UUID -> what an answer told that came too late."""
         self.latest = Round(at=clock())
         self.changed = Changes()
         self.each: list[Callable[[Round], None]] = []
         """Called with every round, for what only a single one tells; `changed` may pass over some."""
         self.rounds = 0
-        self.took_s = 0.0
-        """How long the last round took."""
+        self.took_s = 0.0  # the last round
         self.missed: Counter[str] = Counter()
         """Rounds without an answer, by AGENT, ENGINE, DCGM, FILE or GPU UUID."""
 
@@ -145,7 +142,8 @@ class Collector:
         return found, node.simulated
 
     def _note_xids(self, late: NodeSamples) -> None:
-        """The driver gives each error once, and a GPU that fails is what makes an answer late."""
+        """What an answer told that came too late: the driver gives each error once, and a GPU that fails is
+        what makes it late."""
         for sample in late.devices:
             if sample.xids:
                 known = self._late_xids.get(sample.device_uuid, ())
@@ -183,6 +181,7 @@ class Collector:
     def _running(self, lease: Lease) -> list[Workload]:
         return [one for one in self._seen.workloads.get(lease.id, ()) if one.state == "running"]
 
+    # `read` and what is kept of the round before: when the counters were read, and what they said
     def _rates(self, read: tuple[float, WorkloadSample], cores: float | None) -> WorkloadRates:
         now, sample = read
         at, before = self._before.get(sample.lease, (now, None))
