@@ -13,6 +13,7 @@ def whole_column(table: Table, name: str, values: Sequence[str], *, right: bool 
     """Of an id that is pasted elsewhere, or a number that would read as another one. `values`: what will
     stand in it; other columns give way."""
     width = max(len(text) for text in (name, *values))
-    table.add_column(
-        name, no_wrap=True, overflow="ignore", min_width=width, justify="right" if right else "left"
-    )
+    if right:  # what overflows and is ignored is not aligned by rich
+        table.add_column(name, no_wrap=True, min_width=width, justify="right")
+    else:
+        table.add_column(name, no_wrap=True, overflow="ignore", min_width=width)

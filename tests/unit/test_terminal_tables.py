@@ -42,7 +42,7 @@ def shown(table: Table, width: int) -> str:
 def test_numbers_of_budgets(width: int) -> None:
     hours = budget(scope="user", name="*", unit="gpu_hours", left="-1234.567891", used="1734.567891")
     table = shown(budget_table([budget(), hours]), width)
-    for part in (ID, "499.984081", "0.015919", "-1234.567891", "1734.567891"):
+    for part in (ID, "   499.984081", "   0.015919", "-1234.567891", "1734.567891"):
         assert part in table
 
 
