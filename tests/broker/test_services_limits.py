@@ -52,10 +52,8 @@ async def test_the_sentence_and_the_quote_say_what_the_limit_is(tmp_path: Path) 
         await ask(broker, "ada", "gpu-10gb")
         with pytest.raises(LimitReached) as said:
             await ask(broker, "ada", "gpu-10gb", server="second")
-        assert (
-            said.value.sentence
-            == "You have 1 session of 10 GB GPU, and may have 1 session of that at a time."
-        )
+        assert said.value.sentence == "You have 1 session of 10 GB GPU, and may have 1 at a time."
+        assert said.value.next_step == "Stop a session first, or choose another size."
         assert said.value.details["limit"] == 1
         quote = await quote_of(broker, "ada")
         assert quote.refusal == f"{said.value.sentence} {said.value.next_step}"
@@ -64,6 +62,23 @@ async def test_the_sentence_and_the_quote_say_what_the_limit_is(tmp_path: Path) 
         none = (await quote_of(broker, "bob", "gpu-2x")).refusal
         assert none is not None
         assert none.startswith("You may have no GPU or slice of Two whole GPUs at a time")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (Limit(sessions=1), "You have 1 session, and may have 1 at a time. Stop a session first."),
+        (
+            Limit(devices=1),
+            "You have 1 GPU or slice, and may have 1 at a time. "
+            "Stop a session first, or choose another size.",
+        ),
+    ],
+)
+async def test_another_size_is_proposed_where_it_would_help(tmp_path: Path, limit: Limit, said: str) -> None:
+    async with limited(tmp_path, limit).broker() as broker:
+        await ask(broker, "ada", "gpu-10gb")
+        assert (await quote_of(broker, "ada", "gpu-20gb")).refusal == said
 
 
 async def test_replacing_a_session_is_not_one_more(tmp_path: Path) -> None:

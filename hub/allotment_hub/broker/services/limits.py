@@ -70,11 +70,16 @@ class Limits:
         plural = {"session": "sessions", "GPU or slice": "GPUs and slices"}[what]
         sizes = "" if limit.flavors == "all" else f" of {self._titles(limit.flavors)}"
         may = f"no {what}" if most == 0 else f"{most} {what if most == 1 else plural}"
+        # another size helps where it is not counted: one that the limit does not name, or without a GPU
+        other = limit.flavors != "all" or what != "session"
+        steps = ["stop a session first"] * bool(have) + ["choose another size"] * other
+        step = ", or ".join(steps) or "ask an operator"
         return LimitReached(
-            f"You have {have} {what if have == 1 else plural}{sizes}, and may have {may} of that at a time."
+            f"You have {have} {what if have == 1 else plural}{sizes}, "
+            f"and may have {most or 'none'} at a time."
             if have
             else f"You may have {may}{sizes} at a time, and this would be more.",
-            "Stop a session first, or choose another size." if have else "Choose another size.",
+            f"{step[0].upper()}{step[1:]}.",
             limit=most,
         )
 
