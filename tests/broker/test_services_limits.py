@@ -18,6 +18,9 @@ from allotment_testing.budget_life import ask, notices_of, quote_of, run, world_
 GPUS = ("gpu-10gb", "gpu-20gb", "gpu-40gb", "gpu-full")
 
 
+ELSE = "Stop a session first, or choose another size."
+
+
 def limited(folder: Path, *limits: Limit, **groups: str) -> BrokerWorld:
     return world_in(folder, groups, site=Site(limits=limits))
 
@@ -53,7 +56,7 @@ async def test_the_sentence_and_the_quote_say_what_the_limit_is(tmp_path: Path) 
         with pytest.raises(LimitReached) as said:
             await ask(broker, "ada", "gpu-10gb", server="second")
         assert said.value.sentence == "You have 1 session of 10 GB GPU, and may have 1 at a time."
-        assert said.value.next_step == "Stop a session first, or choose another size."
+        assert said.value.next_step == ELSE
         assert said.value.details["limit"] == 1
         quote = await quote_of(broker, "ada")
         assert quote.refusal == f"{said.value.sentence} {said.value.next_step}"
@@ -68,11 +71,7 @@ async def test_the_sentence_and_the_quote_say_what_the_limit_is(tmp_path: Path) 
     ("limit", "said"),
     [
         (Limit(sessions=1), "You have 1 session, and may have 1 at a time. Stop a session first."),
-        (
-            Limit(devices=1),
-            "You have 1 GPU or slice, and may have 1 at a time. "
-            "Stop a session first, or choose another size.",
-        ),
+        (Limit(devices=1), f"You have 1 GPU or slice, and may have 1 at a time. {ELSE}"),
     ],
 )
 async def test_another_size_is_proposed_where_it_would_help(tmp_path: Path, limit: Limit, said: str) -> None:
