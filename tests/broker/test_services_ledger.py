@@ -127,7 +127,9 @@ async def test_the_time_of_a_gpu_that_is_out_of_order_is_free_and_its_holder_is_
         await world.rounds(broker, seconds=0)
         [told] = await broker.notices.of(spawner.lease)
         assert told.sentence.startswith("Your GPU is out of order: ")
-        assert re.search(r"[^.]\. Its time is free until it works again\.$", told.sentence), told.sentence
+        assert re.search(r"[^.]\. Its time is not billed until it works again\.$", told.sentence), (
+            told.sentence
+        )
         assert await broker.notices.of(other.lease) == []
         await world.rounds(broker, 2, seconds=HOUR)
         assert (await view_of(broker, spawner)).cost == D("0.40")

@@ -85,7 +85,8 @@ class GpuOutages:
             return
         words = Words(
             "warning",
-            f"Your GPU is out of order: {why.removesuffix('.')}. Its time is free until it works again.",
+            f"Your GPU is out of order: {why.removesuffix('.')}. "
+            "Its time is not billed until it works again.",
             "Save your work. Start again on another GPU, or ask an operator.",
         )
         try:
