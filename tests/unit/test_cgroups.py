@@ -192,3 +192,42 @@ async def test_who_is_read_from_files_is_not_older_for_who_does_not_answer(proc:
     assert set(found) == {"lease-1"}
     assert found["lease-1"].read_s is not None
     assert back_s - found["lease-1"].read_s > 0.2
+
+
+class DockerThatSays:
+    """Answers each container's name with what is given for it."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self._answers = answers
+
+    def stats(self, ref: str, **_options: bool) -> object:
+        return self._answers[ref]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"networks": {"eth0": {}}},
+        {"networks": ["eth0"]},
+        {"cpu_stats": "busy"},
+        {"cpu_stats": {"cpu_usage": {"total_usage": "much"}}},
+        {"memory_stats": {"usage": None, "stats": 5}},
+        {"blkio_stats": {"io_service_bytes_recursive": [{"op": "read"}]}},
+        ["a list"],
+    ],
+)
+async def test_one_container_of_which_docker_tells_nonsense_takes_nothing_from_the_others(
+    nonsense: object,
+) -> None:
+    docker = DockerThatSays({"a": {"cpu_stats": {"cpu_usage": {"total_usage": 2e9}}}, "b": nonsense})
+    sampler = DockerSampler(client_factory=lambda: docker)
+    workloads = [
+        Workload(ref, "0123abcd", f"lease-{ref}", "ada", "", "running", (), (7,)) for ref in ("a", "b")
+    ]
+    found = await sampler.sample(workloads)
+    sampler.close()
+    assert set(found) == {"lease-a"}
+    assert found["lease-a"].cpu_s == 2.0

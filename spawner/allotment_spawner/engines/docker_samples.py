@@ -23,6 +23,8 @@ from allotment_spawner.engines.cgroups import Cgroups, Counted, Folders
 __all__ = ["DockerSampler", "added", "counted_by_docker"]
 
 _AT_ONCE = 4
+_NONSENSE = (AttributeError, KeyError, TypeError, ValueError)
+"""An answer of another shape than is documented tells nothing; those of others still count."""
 
 
 class DockerSampler:
@@ -75,7 +77,7 @@ class DockerSampler:
         for future in done:
             try:
                 found = future.result()
-            except (DockerException, RequestException, OSError):
+            except (DockerException, RequestException, OSError, *_NONSENSE):
                 silent += 1
                 continue
             if found is not None:
