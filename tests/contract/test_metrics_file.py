@@ -115,6 +115,16 @@ def test_two_years_are_read_block_by_block_and_not_minute_by_minute(writer: Writ
     assert len(looks) < 2 * 365 * 25 + 100
 
 
+def test_nobody_else_may_read_what_lies_beside_the_file(writer: Writer, path: Path) -> None:
+    path.parent.chmod(0o755)
+    writer.add(T0, 5, cores(1))
+    assert {one.name: one.stat().st_mode & 0o777 for one in path.parent.iterdir()} == {
+        "metrics.sqlite": 0o600,
+        "metrics.sqlite-wal": 0o600,
+        "metrics.sqlite-shm": 0o600,
+    }
+
+
 def test_two_days_become_minutes_hours_and_days(writer: Writer, path: Path) -> None:
     """Against means and maxima of the codes themselves; one hour in which the broker was away."""
     codes = {minute: (minute * 7919) % 400 for minute in range(2 * 24 * 60) if not 600 <= minute < 660}

@@ -91,6 +91,9 @@ def subject_of(key: int) -> int:
 def open_file(path: Path) -> sqlite3.Connection:
     """The file, made if it is not there. sqlite3.DatabaseError when it cannot be used; see `is_broken`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # before SQLite makes its files beside it: they get the same rights
+    path.touch(mode=0o600)
+    path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
     try:
         # a page holds several blocks; a start that was killed has made all of the tables or none
@@ -102,7 +105,6 @@ def open_file(path: Path) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
-    path.chmod(0o600)
     return connection
 
 
