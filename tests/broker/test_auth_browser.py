@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from allotment_hub.broker.routes.sign_in import safe_next
-from allotment_testing.broker_api import BrokerApi, broker_api
+from allotment_testing.broker_api import HUB_TOKEN, BrokerApi, broker_api
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -238,3 +239,17 @@ async def test_days_that_mean_nothing_are_refused_with_what_to_write(
     page = await browser.get(f"{PAGE}usage", params={end: day})
     assert page.status_code == 422
     assert "Write it as 2030-01-31" in page.text
+
+
+async def test_the_page_says_why_the_last_start_was_refused(
+    api: BrokerApi, browser: httpx.AsyncClient
+) -> None:
+    for number in range(50):
+        await api.lease("ann", server=f"s{number}", flavor="cpu")
+    async with api.client(HUB_TOKEN) as hub:
+        body = {"user": "ann", "server": "more", "environment": "minimal", "flavor": "cpu"}
+        refused = await hub.post("leases", json=body, headers={"Idempotency-Key": "attempt-of-ann"})
+    assert refused.json()["code"] == "too_many_sessions"
+    page = await browser.get(PAGE)
+    ended = page.text.partition('id="ended"')[2].partition("</details>")[0]
+    assert html.escape(refused.json()["detail"]) in ended
