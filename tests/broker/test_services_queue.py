@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from allotment_hub.broker.factory import Broker
+from allotment_hub.broker.services.notices import Words
 from allotment_spawner.core.errors import EngineUnavailable, StaleAttempt
 from allotment_spawner.core.lease import EndReason, LeaseState
 from allotment_testing.broker_world import BrokerWorld, until
@@ -224,6 +225,20 @@ async def test_onlookers_see_changes_and_do_not_count_as_waiters(world: BrokerWo
         assert (await anext(onlooker)).type == "ended"
         with pytest.raises(StopAsyncIteration):
             await anext(onlooker)
+
+
+async def test_that_a_session_costs_more_by_now_is_no_event(world: BrokerWorld) -> None:
+    async with world.broker() as broker:
+        [person] = await fill(world, broker, 1)
+        onlooker = broker.leases.watch(lease_id=person.lease, attempt=None)
+        first = await anext(onlooker)
+        world.clock.advance(60)
+        next_one = asyncio.ensure_future(anext(onlooker))
+        await broker.notices.tell(person.lease, Words("info", "New cards come."), made_by="root")
+        await person.stop(broker)
+        later = await asyncio.wait_for(next_one, 5)
+        assert first.reply.lease.cost is not None
+        assert later.reply.lease.state is not LeaseState.ACTIVE
 
 
 async def test_changes_are_coalesced(world: BrokerWorld) -> None:

@@ -179,9 +179,10 @@ class Leases:
                 if attempt is not None and lease.attempt != attempt:
                     return
                 event = self._views.event(lease)
-                if event != last:
+                told = _without_cost(event)
+                if told != last:
                     yield event
-                    last = event
+                    last = told
                     if event.type == "ended" or (attempt is not None and event.type != "queued"):
                         return
                 await news.wait()
@@ -253,3 +254,9 @@ def _enter_once(tx: Transaction, entry: Entry, check: Check) -> Lease:
     """The same key may have come twice at the same time: looked at again inside the transaction."""
     lease = again(tx, entry.attempt, entry.body)
     return lease if lease is not None else enter(tx, entry, check=check)
+
+
+def _without_cost(event: LeaseEvent) -> LeaseEvent:
+    """What makes two events differ: the cost of a running session grows between any two looks."""
+    lease = event.reply.lease.model_copy(update={"cost": None})
+    return event.model_copy(update={"reply": event.reply.model_copy(update={"lease": lease})})
