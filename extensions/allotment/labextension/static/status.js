@@ -45,7 +45,8 @@ export class StatusItem {
     const { flavor_title: flavor, since } = this._session;
     const now = Date.now();
     const running = since ? span(now - new Date(since)) : null;
-    const ends = this._ends ? `stops in ${span(this._ends - now)}` : null;
+    const minutes = this._ends - now < 60000 ? 'less than a minute' : span(this._ends - now);
+    const ends = this._ends ? `stops in ${minutes}` : null;
     const full = fullness(this._session.home);
     const spent = cost(this._session);
     const left = purse(this._session);
