@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
+import signal
 import socket
 import sys
 from dataclasses import dataclass, field
@@ -165,6 +167,15 @@ class HubProcess:
                 except TimeoutError:
                     process.kill()
                     await process.wait()
+        self._end_sessions()
+
+    def _end_sessions(self) -> None:
+        """Sessions outlive this hub on purpose; those of a test that is over must not."""
+        home = f"HOME={self.folder}/homes/".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if any(one.startswith(home) for one in (entry / "environ").read_bytes().split(b"\0")):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
     async def add_user(self, name: str) -> None:
         """One that is there already is no error."""
