@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allotment_runner.places import CACHE, ROOT, VENV
 
-__all__ = ["child_environment", "ensure_node_packages", "ensure_venv", "venv_inputs"]
+__all__ = ["child_environment", "ensure_images", "ensure_node_packages", "ensure_venv", "venv_inputs"]
 
 DISTRIBUTIONS = ("spawner", "hub", "extensions")
 NODE_FOLDERS = ("deploy/proxy", "tests/e2e", "tests/support/node")
@@ -86,6 +86,13 @@ def ensure_node_packages() -> None:
         command = [*_npm(), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
         _run(command, doing=f"installing node packages in {name}", cwd=folder, env=child_environment())
         stamp.write_text(digest)
+
+
+def ensure_images() -> None:
+    """Build the image that the tests' own engines start, before any layer: later no network is needed."""
+    environment = child_environment(PYTHONPATH=str(ROOT / "tests" / "support"))
+    command = [str(VENV / "bin" / "python"), "-m", "allotment_testing.docker_images", "minimal"]
+    _run(command, doing="building the image that tests start (some minutes the first time)", env=environment)
 
 
 def _npm() -> list[str]:

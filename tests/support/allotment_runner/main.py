@@ -6,10 +6,10 @@ import subprocess
 import sys
 import time
 
-from allotment_runner.environment import child_environment, ensure_node_packages, ensure_venv
+from allotment_runner.environment import child_environment, ensure_images, ensure_node_packages, ensure_venv
 from allotment_runner.layers import Outcome, collect_gpu_tests, run_group
 from allotment_runner.places import BENCHES, GROUPS, LAYERS, ROOT, VENV, has_tests
-from allotment_runner.system import driver_answers, ensure_packages
+from allotment_runner.system import driver_answers, ensure_packages, need_engine
 
 __all__ = ["main", "total"]
 
@@ -49,6 +49,8 @@ def _prepare(names: list[str]) -> None:
     ensure_packages(names)
     ensure_venv()
     ensure_node_packages()
+    if need_engine(names):
+        ensure_images()
 
 
 def _bench(name: str, options: list[str]) -> int:

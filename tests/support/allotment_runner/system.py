@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["NEEDS", "PACKAGES", "driver_answers", "ensure_packages", "missing_packages"]
+__all__ = ["NEEDS", "PACKAGES", "driver_answers", "ensure_packages", "missing_packages", "need_engine"]
 
 SEARCH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/local/sbin"))
 
@@ -59,6 +59,11 @@ def missing_packages(layers: Iterable[str]) -> list[str]:
     """Debian packages that these layers need and that are not there."""
     wanted = {"python3-venv"} | {package for layer in layers for package in NEEDS.get(layer, ())}
     return sorted(package for package in wanted if not PACKAGES[package]())
+
+
+def need_engine(layers: Iterable[str]) -> bool:
+    """Whether any of these layers starts Docker engines of its own."""
+    return any(NEEDS.get(layer, frozenset()) >= _DOCKER for layer in layers)
 
 
 def ensure_packages(layers: Iterable[str]) -> None:

@@ -176,3 +176,7 @@ def _torch_wheel() -> Path:
         argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), TORCH]
         subprocess.run(argv, check=True)
     return folder
+
+
+if __name__ == "__main__":
+    ensure_images(*sys.argv[1:])
