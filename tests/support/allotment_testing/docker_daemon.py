@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ root = "{folder}/containerd"
 state = "{folder}/containerd-state"
 disabled_plugins = ["io.containerd.grpc.v1.cri"]
 [grpc]
-address = "{folder}/containerd.sock"
+address = "{short}/containerd.sock"
 """
 _HOOK_DIR = Path(__file__).parent / "bin"
 
@@ -57,6 +58,8 @@ class DockerDaemon:
     ) -> None:
         self.folder = folder
         self.socket = folder / "docker.sock"
+        # a link to the folder: a socket's path may have no more than 104 characters
+        self._short = Path("/run") / f"allot-{hashlib.sha256(bytes(folder)).hexdigest()[:12]}"
         # from the folder's name, so that what a killed test run left can be found again
         self.name = f"allotment-test-{folder.name}"
         self._networking = networking
@@ -68,7 +71,7 @@ class DockerDaemon:
 
     @property
     def base_url(self) -> str:
-        return f"unix://{self.socket}"
+        return f"unix://{self._short / 'docker.sock'}"
 
     @property
     def pid(self) -> int:
@@ -82,6 +85,8 @@ class DockerDaemon:
     def start(self) -> None:
         """Start (again) and return once it answers; RuntimeError with the log's end when it does not."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._short.unlink(missing_ok=True)
+        self._short.symlink_to(self.folder.absolute())
         # after a kill -9 the old pid file may name somebody else by now, and stops the start
         self.folder.joinpath("dockerd.pid").unlink(missing_ok=True)
         # else it would read the machine's own /etc/docker/daemon.json
@@ -121,15 +126,18 @@ class DockerDaemon:
             self._containerd.wait(30)
 
     def remove(self) -> None:
-        """End everything of this daemon and delete its folder."""
-        if self._process is not None:
-            if self._process.poll() is not None:
-                self.start()
-            self._remove_containers()
-            self.terminate()
-        self._kill_leftovers()
-        self._unmount()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """End everything of this daemon and delete its folder, also where it can be started no more."""
+        try:
+            if self._process is not None:
+                if self._process.poll() is not None:
+                    self.start()
+                self._remove_containers()
+                self.terminate()
+        finally:
+            self._kill_leftovers()
+            self._unmount()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._short.unlink(missing_ok=True)
 
     def _start_containerd(self) -> None:
         """Beside dockerd, as a system's service manager does it: it outlives a kill of dockerd.
@@ -139,13 +147,13 @@ class DockerDaemon:
         if self._containerd is not None and self._containerd.poll() is None:
             return
         config = self.folder / "containerd.toml"
-        config.write_text(_CONTAINERD.format(folder=self.folder))
+        config.write_text(_CONTAINERD.format(folder=self.folder, short=self._short))
         self._containerd = self._run(["containerd", "--config", str(config)], dict(os.environ))
         wait_until(self._containerd_listens, limit_s=60, what="containerd listens")
 
     def _containerd_listens(self) -> bool:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as knock:
-            return knock.connect_ex(str(self.folder / "containerd.sock")) == 0
+            return knock.connect_ex(str(self._short / "containerd.sock")) == 0
 
     def _run(self, argv: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / "dockerd.log").open("ab") as log:
@@ -156,9 +164,9 @@ class DockerDaemon:
             "dockerd",
             f"--host={self.base_url}",
             f"--data-root={self.folder / 'data'}",
-            f"--exec-root={self.folder / 'exec'}",
+            f"--exec-root={self._short / 'exec'}",
             f"--pidfile={self.folder / 'dockerd.pid'}",
-            f"--containerd={self.folder / 'containerd.sock'}",
+            f"--containerd={self._short / 'containerd.sock'}",
             f"--containerd-namespace={self.name}",
             f"--containerd-plugins-namespace={self.name}-plugins",
             f"--cgroup-parent=/{self.name}",
