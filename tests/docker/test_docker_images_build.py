@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +10,10 @@ from typing import Any
 
 import pytest
 from allotment_testing.docker_daemon import DockerDaemon
-from allotment_testing.docker_images import BASE_IMAGE, CA_BUNDLE, clone_images, image_tag
+from allotment_testing.docker_image_builds import build, forget, pinned
+from allotment_testing.docker_images import image_tag
 from allotment_testing.docker_testbed import running_docker
 from allotment_testing.tiny_wheels import tiny_wheel
-
-ROOT = Path(__file__).resolve().parents[2]
-FULL = os.environ.get("ALLOTMENT_KILL_MATRIX") == "full"
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +27,6 @@ def client(daemon: DockerDaemon) -> Iterator[Any]:
     client = daemon.client(timeout_s=300)
     yield client
     client.close()
-
-
-def build(daemon: DockerDaemon, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(ROOT / "images" / "build"), *arguments, "--variant", "cpu", "--no-audit"]
-    argv += ["--base", BASE_IMAGE, "--network", "host"]
-    if CA_BUNDLE.exists():
-        argv += ["--ca-bundle", str(CA_BUNDLE)]
-    environment = {**os.environ, "DOCKER_HOST": daemon.base_url}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=900)
-
-
-def pinned(folder: Path, name: str) -> set[tuple[str, str, str]]:
-    """(name, version, sha256) of the image's Python packages, from the list that was copied out."""
-    bill = json.loads((folder / f"{name}-cpu.cdx.json").read_text())
-    return {
-        (one["name"], one["version"], one.get("hashes", [{}])[0].get("content", ""))
-        for one in bill["components"]
-        if one["purl"].startswith("pkg:pypi/")
-    }
 
 
 def test_a_second_build_makes_no_new_image(daemon: DockerDaemon, client: Any, tmp_path: Path) -> None:
@@ -126,31 +100,3 @@ def test_an_unknown_name_is_one_sentence(daemon: DockerDaemon) -> None:
     result = build(daemon, "nothing")
     assert (result.returncode, result.stdout) == (2, "")
     assert "There is no environment 'nothing'" in result.stderr
-
-
-def forget(builder: DockerDaemon, name: str) -> None:
-    """The environment's images and what a build could take from an earlier one."""
-    with contextlib.closing(builder.client(timeout_s=300)) as client:
-        for tag in (image_tag(name), image_tag(f"{name}-packages")):
-            client.remove_image(tag, force=True)
-        client.prune_builds(all=True)
-
-
-if FULL:  # a package index and some minutes
-
-    @pytest.fixture
-    def builder(tmp_path: Path) -> Iterator[DockerDaemon]:
-        """An engine with the built images and nothing of how they were built, in this machine's network."""
-        # a name of its own: an engine's leftovers are found, and ended, by its folder's name
-        daemon = DockerDaemon(clone_images(tmp_path / uuid.uuid4().hex[:8]), networking=False)
-        daemon.start()
-        yield daemon
-        daemon.remove()
-
-    def test_minimal_built_twice_holds_the_same_packages(builder: DockerDaemon, tmp_path: Path) -> None:
-        """Debian's own packages move on between builds."""
-        for number in ("0", "1"):
-            result = build(builder, "minimal", "--sbom", str(tmp_path / number))
-            assert result.returncode == 0, result.stderr[-3000:]
-            forget(builder, "minimal")
-        assert pinned(tmp_path / "0", "minimal") == pinned(tmp_path / "1", "minimal")
