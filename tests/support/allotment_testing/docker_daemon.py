@@ -119,6 +119,9 @@ class DockerDaemon:
             except subprocess.TimeoutExpired:
                 self.kill()
         self._end_containerd()
+        if not self.live_restore:
+            # nothing is left that speaks to it; a start makes the link again
+            self._short.unlink(missing_ok=True)
 
     def _end_containerd(self) -> None:
         if self._containerd is not None:
@@ -202,7 +205,7 @@ class DockerDaemon:
 
     def _kill_leftovers(self) -> None:
         """Shims and containers that outlived a killed daemon, found by our own folder and cgroup."""
-        marks = (f"/{self.name}".encode(), f"{self.folder}/".encode())
+        marks = (f"/{self.name}".encode(), f"{self.folder}/".encode(), f"{self._short}/".encode())
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
