@@ -49,6 +49,16 @@ def test_without_root_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         system.ensure_packages(["e2e"])
 
 
+def test_without_root_the_layers_without_an_engine_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SystemExit, match="need root") as refused:
+        environment.ensure_images()
+    named = str(refused.value).rpartition("./tests/run ")[2].split()
+    assert {"house", "unit", "hub"} <= set(named)
+    assert system.need_engine(named) is False
+    assert all(system.need_engine([name]) for name in ("contract", "docker", "recovery", "e2e"))
+
+
 def test_what_is_copied_into_the_environment_makes_it_anew() -> None:
     """JupyterLab reads a copy of the extension's files, which an editable install does not follow."""
     copied = places.ROOT / "extensions" / "allotment" / "labextension"

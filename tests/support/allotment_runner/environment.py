@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allotment_runner.places import CACHE, ROOT, VENV
+from allotment_runner.places import CACHE, LAYERS, ROOT, VENV
+from allotment_runner.system import need_engine
 
 __all__ = ["child_environment", "ensure_images", "ensure_node_packages", "ensure_venv", "venv_inputs"]
 
@@ -90,6 +91,12 @@ def ensure_node_packages() -> None:
 
 def ensure_images() -> None:
     """Build the image that the tests' own engines start, before any layer: later no network is needed."""
+    if os.geteuid() != 0:
+        others = " ".join(name for name in LAYERS if not need_engine([name]))
+        sys.exit(
+            "Docker engines of the tests' own need root. Run these tests as root, or name layers that start "
+            f"none: ./tests/run {others}"
+        )
     environment = child_environment(PYTHONPATH=str(ROOT / "tests" / "support"))
     command = [str(VENV / "bin" / "python"), "-m", "allotment_testing.docker_images", "minimal"]
     _run(command, doing="building the image that tests start (some minutes the first time)", env=environment)
