@@ -67,7 +67,7 @@ def _local(name: str, description: Environment) -> EnvironmentImage:
             available=False,
             reason=(
                 "It needs the Docker engine: run "
-                f"images/build {name}, then ./deploy/down and ./deploy/up --engine docker."
+                f"`images/build {name}`, then `./deploy/down` and `./deploy/up --engine docker`."
             ),
         )
     return EnvironmentImage(

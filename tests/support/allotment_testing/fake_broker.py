@@ -267,7 +267,10 @@ class FakeBroker:
 
     def environments(self) -> list[EnvironmentView]:
         packages = {"jupyterlab": "4.6.6", "python": "3.11", "ipykernel": "7.1", "numpy": "2.3", "pip": "26"}
-        why = "It needs the Docker engine: `images/build pytorch`, then `./deploy/up --engine docker`."
+        why = (
+            "It needs the Docker engine: run `images/build pytorch`, then `./deploy/down` and "
+            "`./deploy/up --engine docker`."
+        )
         return [
             EnvironmentView(
                 id="minimal",
